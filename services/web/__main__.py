@@ -96,6 +96,7 @@ def main() -> int:
     api = application(
         view, following.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard,
         storage, screens, login, access, settings.spark_history, processes, store.get,
+        settings.metrics_fetch_interval_ms,
     )  # fmt: skip
     unchecked = login is None and access.requests_per_s is None  # else each request is somebody's, and counted
     server = HttpServer(

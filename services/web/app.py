@@ -20,6 +20,7 @@ from .again import Answers, KeepAnswers
 from .api import api
 from .commands import Commands
 from .flink.app import FlinkErrors, ForFlink, flink
+from .flink.fetcher import MetricFetcher
 from .follow import Follows
 from .kept import Kept
 from .measured import Measured
@@ -55,6 +56,7 @@ def application(
     spark_history: str = "",
     processes: Processes | None = None,
     stored: Callable[[str], Entry | None] = lambda key: None,
+    metrics_fetch_interval_ms: int = 10_000,
 ) -> FastAPI:
     """The application over a view, which asks by `commands`; `follows` says whether the view does.
 
@@ -62,7 +64,7 @@ def application(
     shown: settings, without secrets, as Flink's tools are shown them. flink_dashboard: the folder with the files of Flink's dashboard.
     storage: where attempts leave their logs. login: finds out who asks; None: everybody may do everything. access: limits, and origins.
     spark_history: the address of a Spark history server. processes: asks TaskManagers and services. stored: what etcd holds of a job,
-    by its key."""
+    by its key. metrics_fetch_interval_ms: how often processes are asked for Flink's metrics, at most."""
     app = FastAPI(
         title="Millrace",
         version=__version__,
@@ -75,7 +77,8 @@ def application(
     )
     storage = storage or Storage("memory://none")
     kept, processes = Kept(view, commands, storage, stored), processes or Processes(commands, storage)
-    app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard, processes))
+    fetcher = MetricFetcher(processes, metrics_fetch_interval_ms / 1000)
+    app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard, processes, fetcher))
     app.add_middleware(Limits)
     app.add_middleware(Guard, login=login, settings=access)
     origins = access.origins if access is not None else []

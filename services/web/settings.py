@@ -33,6 +33,10 @@ class WebSettings(ServiceSettings):
     spark_history: str = Field(
         "", pattern=r"^(https?://[!-~]{1,1000})?$", description="URL of a Spark history server; pages of jobs link their event logs there."
     )
+    metrics_fetch_interval_ms: int = Field(
+        10_000, ge=0, le=3_600_000,
+        description="For Flink's metrics a process is asked how it is at most so often, and only while somebody looks; 0: never.",
+    )
     retained_jobs: int = Field(10_000, ge=0, description="Ended jobs that are shown, the newest.")
 
     @field_validator("host")

@@ -54,6 +54,8 @@ def test_a_jvm_at_rest_says_how_it_is(slot: Slot) -> None:
     assert jvm.heap.max is not None and 0 < jvm.heap.used <= jvm.heap.committed <= jvm.heap.max
     assert 800 << 20 < jvm.heap.max <= 1024 << 20, "the slot's heap"
     assert jvm.non_heap.used > 1 << 20 and jvm.collectors and all(each.count >= 0 for each in jvm.collectors)
+    assert jvm.metaspace is not None and 1 << 20 < jvm.metaspace.used < jvm.non_heap.used
+    assert jvm.cpu_ms is not None and jvm.cpu_ms > 100
     assert sum(each.count for each in jvm.collectors) > 0 and jvm.direct.used <= max(jvm.direct.capacity, jvm.direct.used)
 
 

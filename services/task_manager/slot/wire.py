@@ -306,6 +306,8 @@ class JvmStatus(TypedDict):
     direct: Buffers
     mapped: Buffers
     collectors: list[Collector]
+    metaspace: MemoryUse | None
+    cpu_ms: int
 
 
 class LookAnswer(TypedDict, total=False):

@@ -19,13 +19,15 @@ from . import VERSION, cluster, failures, job_manager, jobs, logs, off, operatio
 from .commands import Commands
 from .dashboard import Dashboard
 from .errors import Refusal, add_handlers, answer
+from .fetcher import MetricFetcher
 from .paths import DASHBOARD, PREFIX, path_of
 from .source import Source
 
 
 def flink(
-    view: View, commands: Commands, kept: Kept, settings: Mapping[str, str], dashboard: Path | None, processes: Processes
-) -> FastAPI:
+    view: View, commands: Commands, kept: Kept, settings: Mapping[str, str], dashboard: Path | None, processes: Processes,
+    fetcher: MetricFetcher,
+) -> FastAPI:  # fmt: skip
     """The application, for paths without a prefix. settings: what is shown as the JobManager's configuration; no secrets. dashboard: the
     folder with the files of Flink's own, which are answered as they are."""
     app = FastAPI(
@@ -40,8 +42,9 @@ def flink(
     add_handlers(app)
     source = Source(view)
     for router in (
-        cluster.router(source), job_manager.router(source, settings, processes), jobs.router(source, kept), failures.router(source),
-        vertices.router(source), operations.router(source, commands), taskmanagers.router(source, commands, processes),
+        cluster.router(source), job_manager.router(source, settings, processes, fetcher),
+        jobs.router(source, kept), failures.router(source),
+        vertices.router(source), operations.router(source, commands), taskmanagers.router(source, commands, processes, fetcher),
         logs.router(source, kept, processes), off.router(source),
     ):  # fmt: skip
         app.include_router(router)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from millrace import __version__
 from millrace.core.states import ENDED_JOB, INITIALIZING, ExecutionState, JobStatus
@@ -48,9 +50,17 @@ def router(source: Source) -> APIRouter:
         return Reply(counts(source))
 
     @api.get("/jobs/metrics", response_model=list[Aggregate])
-    async def job_metrics(get: Get = None, agg: Agg = None) -> Reply:
-        """What is measured, over all jobs."""
-        times = [{"runningTime": duration(job.start_ms, job.end_ms, job.now_ms)} for job in source.heads()]
+    async def job_metrics(
+        get: Get = None,
+        agg: Agg = None,
+        jobs: Annotated[str | None, Query(description="Ids, joined by commas: of these alone.", max_length=20_000)] = None,
+    ) -> Reply:
+        """What is measured, over all jobs, or over those that are named."""
+        wanted = set(jobs.split(",")) if jobs is not None else None
+        times = [
+            {"runningTime": duration(job.start_ms, job.end_ms, job.now_ms)}
+            for job in source.heads() if wanted is None or job.id in wanted
+        ]  # fmt: skip
         return Reply(aggregated(times, get, agg))
 
     @api.get("/datasets", response_model=shapes.DataSets)

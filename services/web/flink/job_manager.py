@@ -13,13 +13,15 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from millrace.client import MillraceError
 from millrace.core.messages.client import ProcessDescribed
+from millrace.core.messages.processes import ProcessStatus
 from millrace.core.topics import DISPATCHER
 
 from ..processes import Of, Processes
 from . import cluster_shapes as shapes
 from .cluster import counts
 from .errors import Refusal, Reply, not_found
-from .metrics import Get, chosen
+from .fetcher import MetricFetcher, per_second
+from .metrics import Get, chosen, of_collector, of_processor
 from .shapes import Metric
 from .source import Source
 from .threads import infos
@@ -27,7 +29,7 @@ from .threads import infos
 T = TypeVar("T")
 
 
-def router(source: Source, settings: Mapping[str, str], processes: Processes) -> APIRouter:
+def router(source: Source, settings: Mapping[str, str], processes: Processes, fetcher: MetricFetcher) -> APIRouter:
     """`settings`: what is shown as its configuration; no secrets."""
     api = APIRouter(tags=["cluster"])
     _add_settings(api, source, settings)
@@ -35,13 +37,17 @@ def router(source: Source, settings: Mapping[str, str], processes: Processes) ->
 
     @api.get("/jobmanager/metrics", response_model=list[Metric])
     async def metrics(get: Get = None) -> Reply:
-        """What is measured of the cluster."""
+        """What is measured of the cluster, and of the leading Dispatcher's process, which is no JVM: its heap is all its memory."""
         found = counts(source)
-        values = {
+        values: dict[str, float] = {
             "taskSlotsTotal": found["slots-total"], "taskSlotsAvailable": found["slots-available"],
             "numRegisteredTaskManagers": found["taskmanagers"], "numRunningJobs": found["jobs-running"],
         }  # fmt: skip
-        return Reply(chosen({name: str(value) for name, value in values.items()}, get))
+        leading = leading_dispatcher(source)
+        now, before, seconds = await fetcher.service(leading) if leading and not source.past else (None, None, 0.0)
+        if now is not None:
+            values |= of_process(now.status, before.status if before is not None else None, seconds)
+        return Reply(chosen(values, get))
 
     @api.get("/jobmanager/profiler", include_in_schema=False)
     @api.get("/jobmanager/profiler/{file}", include_in_schema=False)
@@ -86,8 +92,7 @@ def _add_logs(api: APIRouter, source: Source, processes: Processes) -> None:
 
     def leading() -> Of:
         """The leading Dispatcher's process. Raises Refusal."""
-        leaders = source.ask(lambda view: view.cluster.leaders())
-        name = next((str(row["leader"]) for row in leaders if row["scope"] == DISPATCHER), None)
+        name = leading_dispatcher(source)
         if name is None:
             raise Refusal(404, "No Dispatcher leads.")
         return Of(name, True)
@@ -128,6 +133,27 @@ def _add_logs(api: APIRouter, source: Source, processes: Processes) -> None:
         found = await _of_all(await processes.services(), lambda of: processes.threads(of))
         body: shapes.ThreadDump = {"threadInfos": [info for name, dumps in found.items() for info in infos(dumps, name)]}
         return Reply(body)
+
+
+def leading_dispatcher(source: Source) -> str | None:
+    leaders = source.ask(lambda view: view.cluster.leaders())
+    return next((str(row["leader"]) for row in leaders if row["scope"] == DISPATCHER), None)
+
+
+def of_process(now: ProcessStatus, before: ProcessStatus | None, seconds: float) -> dict[str, float]:
+    """A process of Python under Flink's names for a JVM. `before`: as it was so many seconds ago, unless it has begun since."""
+    same = before is not None and before.started_ms == now.started_ms
+    figures = {"cpu": now.cpu_ms, **({"gc": now.collections_ms} if now.collections_ms is not None else {})}
+    figures_before = {"cpu": before.cpu_ms, "gc": before.collections_ms or 0} if before is not None and same else {}
+    growing = per_second(figures, figures_before, seconds)
+    found: dict[str, float] = {
+        "Status.JVM.Memory.Heap.Used": now.resident, "Status.JVM.Memory.Heap.Committed": now.resident,
+        "Status.JVM.Memory.Heap.Max": now.memory, "Status.JVM.Threads.Count": now.threads,
+        **of_processor(now.cpu_ms, growing.get("cpu"), now.cores),
+    }  # fmt: skip
+    if now.collections is not None and now.collections_ms is not None:
+        found |= of_collector("Python", now.collections, now.collections_ms, growing.get("gc"))
+    return found
 
 
 async def _of_all(services: list[ProcessDescribed], ask: Callable[[Of], Awaitable[list[T]]]) -> dict[str, list[T]]:

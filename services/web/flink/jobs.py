@@ -75,7 +75,7 @@ def router(source: Source, kept: Kept) -> APIRouter:
         found = source.job(job)
         restarts = sum(max(0, task["attempt"] - 1) for each in found.tasks for task in each.subtasks)
         values = {"numRestarts": restarts, "runningTime": duration(found.start_ms, found.end_ms, found.now_ms)}
-        return Reply(chosen({name: str(value) for name, value in values.items()}, get))
+        return Reply(chosen(values, get))
 
     return api
 

@@ -26,11 +26,11 @@ REPORTED = {
 """Flink's name, or one of ours where Flink has nothing alike -> that of what an attempt reports of itself."""
 
 
-def chosen(values: Mapping[str, str], get: str | None) -> list[shapes.Metric]:
-    """One that there is not is left out."""
+def chosen(values: Mapping[str, float], get: str | None) -> list[shapes.Metric]:
+    """One that there is not is left out. Their values are texts there."""
     if get is None:
         return [{"id": name} for name in values]
-    return [{"id": name, "value": values[name]} for name in get.split(",") if name in values]
+    return [{"id": name, "value": str(values[name])} for name in get.split(",") if name in values]
 
 
 def measured(attempt: Attempt) -> dict[str, int]:
@@ -38,7 +38,23 @@ def measured(attempt: Attempt) -> dict[str, int]:
     return {name: attempt.progress[own] for name, own in REPORTED.items() if attempt.progress.get(own) is not None}
 
 
-def aggregated(values: Sequence[Mapping[str, int]], get: str | None, agg: str | None) -> list[shapes.Aggregate]:
+def of_collector(name: str, count: int, ms: int, ms_a_second: float | None) -> dict[str, float]:
+    """Of a garbage collector, under Flink's names. `ms_a_second`: None where it was not asked twice."""
+    found: dict[str, float] = {f"Status.JVM.GarbageCollector.{name}.Count": count, f"Status.JVM.GarbageCollector.{name}.Time": ms}
+    if ms_a_second is not None:
+        found[f"Status.JVM.GarbageCollector.{name}.TimeMsPerSecond"] = round(ms_a_second, 1)
+    return found
+
+
+def of_processor(cpu_ms: int, ms_a_second: float | None, cores: int) -> dict[str, float]:
+    """Processor time in ns, and the share of the machine's cores that is used; as `of_collector`."""
+    found: dict[str, float] = {"Status.JVM.CPU.Time": cpu_ms * 1_000_000}
+    if ms_a_second is not None and cores:
+        found["Status.JVM.CPU.Load"] = round(ms_a_second / 1000 / cores, 4)
+    return found
+
+
+def aggregated(values: Sequence[Mapping[str, float]], get: str | None, agg: str | None) -> list[shapes.Aggregate]:
     """Each metric over all of these. Raises Refusal for an aggregation that there is not."""
     wanted = AGGREGATES if agg is None else tuple(agg.split(","))
     for each in wanted:
@@ -56,7 +72,7 @@ def aggregated(values: Sequence[Mapping[str, int]], get: str | None, agg: str | 
     return found
 
 
-def _figures(numbers: Sequence[int]) -> dict[str, float]:
+def _figures(numbers: Sequence[float]) -> dict[str, float]:
     """`skew`: how far they lie from their mean, in percent of it, at most 100."""
     mean = sum(numbers) / len(numbers)
     deviation = sum(abs(each - mean) for each in numbers) / len(numbers)

@@ -10,8 +10,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from millrace.client import MillraceError
 from millrace.core.messages.client import TaskManagerDescribed, TaskManagerInfo
@@ -22,15 +23,16 @@ from ..processes import Of, Processes
 from . import cluster_shapes as shapes
 from .commands import Commands
 from .errors import Refusal, Reply, not_found
+from .fetcher import MetricFetcher, Sampled, per_second
 from .ids import job_id
-from .metrics import Agg, Get, aggregated, chosen
+from .metrics import Agg, Get, aggregated, chosen, of_collector, of_processor
 from .shapes import Aggregate, Metric
 from .source import Source
 from .threads import infos
 
 ASKED_EVERY_S = 2.0
 ASKED_MOST = 20  # TaskManagers at once
-WAIT_S, NOW_WAIT_S = 1.0, 3.0  # for the ResourceManager, and for a TaskManager, which asks its slots
+WAIT_S = 1.0  # for the ResourceManager
 MIB = 1 << 20
 
 
@@ -38,26 +40,19 @@ class Known:
     """The TaskManagers as the ResourceManager knows them, and as they are themselves. Both are asked while somebody looks, and not more
     often than a page does."""
 
-    def __init__(self, commands: Commands, processes: Processes, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._commands, self._processes, self._now_s = commands, processes, now_s
+    def __init__(self, commands: Commands, fetcher: MetricFetcher, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._commands, self._fetcher, self._now_s = commands, fetcher, now_s
         self._asking, self._asked_s = asyncio.Lock(), -math.inf
         self._known: Mapping[str, TaskManagerInfo] = {}
         self._machines: dict[tuple[str, int], ProcessStatus] = {}  # name, incarnation -> as it was once: its machine stays what it is
-
-    async def now(self, name: str) -> TaskManagerDescribed | None:
-        """As it is at this moment; None: it does not answer."""
-        try:
-            return await self._processes.task_manager(name, NOW_WAIT_S)
-        except MillraceError:
-            return None
 
     async def machines(self, members: Mapping[str, tuple[Row, list[Row]]]) -> dict[str, ProcessStatus]:
         """The machines on which they run, as far as they have answered. Each is asked once."""
         keys = {name: (name, int(row["incarnation"])) for name, (row, _) in members.items()}
         unknown = [name for name, key in keys.items() if key not in self._machines][:ASKED_MOST]
-        for name, now in zip(unknown, await asyncio.gather(*map(self.now, unknown)), strict=True):
-            if now is not None:
-                self._machines[keys[name]] = now.status
+        for name, seen in (await self._fetcher.task_managers(unknown)).items():
+            if isinstance(seen.found, TaskManagerDescribed):
+                self._machines[keys[name]] = seen.found.status
         self._machines = {key: self._machines[key] for key in keys.values() if key in self._machines}
         return {name: self._machines[key] for name, key in keys.items() if key in self._machines}
 
@@ -74,8 +69,8 @@ class Known:
             return self._known
 
 
-def router(source: Source, commands: Commands, processes: Processes) -> APIRouter:
-    api, known = APIRouter(tags=["taskmanagers"], dependencies=[Depends(source.live)]), Known(commands, processes)
+def router(source: Source, commands: Commands, processes: Processes, fetcher: MetricFetcher) -> APIRouter:
+    api, known = APIRouter(tags=["taskmanagers"], dependencies=[Depends(source.live)]), Known(commands, fetcher)
 
     @api.get("/taskmanagers", response_model=shapes.TaskManagers)
     async def task_managers() -> Reply:
@@ -87,25 +82,30 @@ def router(source: Source, commands: Commands, processes: Processes) -> APIRoute
         return Reply(body)
 
     @api.get("/taskmanagers/metrics", response_model=list[Aggregate])
-    async def over_all(get: Get = None, agg: Agg = None) -> Reply:
-        """What is measured, over all of them; of their JVMs over the first."""
+    async def over_all(
+        get: Get = None,
+        agg: Agg = None,
+        taskmanagers: Annotated[str | None, Query(description="Names, joined by commas: of these alone.", max_length=20_000)] = None,
+    ) -> Reply:
+        """What is measured, over all of them, or over those that are named."""
         rows = members(source)
-        asked = list(rows)[:ASKED_MOST] if get is None or "Status." in get else []
-        now = dict(zip(asked, await asyncio.gather(*map(known.now, asked)), strict=True))
-        return Reply(aggregated([_measured(slots, now.get(name)) for name, (_, slots) in rows.items()], get, agg))
+        chosen_ones = [name for name in rows if taskmanagers is None or name in taskmanagers.split(",")]
+        asks = get is None or "Status." in get
+        seen = await fetcher.task_managers(chosen_ones) if asks else {}
+        return Reply(aggregated([measured_of(rows[name][1], seen.get(name)) for name in chosen_ones], get, agg))
 
     @api.get("/taskmanagers/{name}", response_model=shapes.TaskManagerDetail)
     async def details(name: str) -> Reply:
         """One with its slots."""
         member, slots = member_of(source, name)
-        return Reply(detail(member, slots, (await known.members()).get(name), await known.now(name)))
+        return Reply(detail(member, slots, (await known.members()).get(name), await fetcher.task_manager(name)))
 
     @api.get("/taskmanagers/{name}/metrics", response_model=list[Metric])
     async def metrics(name: str, get: Get = None) -> Reply:
         """What is measured of it."""
         _, slots = member_of(source, name)
-        measured = _measured(slots, await known.now(name))
-        return Reply(chosen({metric: str(value) for metric, value in measured.items()}, get))
+        measured = measured_of(slots, (await fetcher.task_managers([name])).get(name))
+        return Reply(chosen(measured, get))
 
     @api.get("/taskmanagers/{name}/thread-dump", response_model=shapes.ThreadDump)
     async def threads(name: str) -> Reply:
@@ -217,25 +217,45 @@ def _collections(jvms: Sequence[JvmStatus]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _measured(slots: Sequence[Row], now: TaskManagerDescribed | None) -> dict[str, int]:
+def measured_of(slots: Sequence[Row], seen: Sampled | None) -> dict[str, float]:
     """Of the slots, and of their JVMs where the TaskManager answers."""
-    found = {
+    found: dict[str, float] = {
         "taskSlotsTotal": len(slots),
         "taskSlotsAvailable": sum(slot["state"] == "FREE" for slot in slots),
         "taskSlotsBroken": sum(slot["state"] == "BROKEN" for slot in slots),
     }
-    jvms = _jvms(now)
-    if not jvms:
+    now = seen.found if seen is not None else None
+    if seen is None or not isinstance(now, TaskManagerDescribed):
         return found
-    for kind, memory in (("Heap", [jvm.heap for jvm in jvms]), ("NonHeap", [jvm.non_heap for jvm in jvms])):
-        found[f"Status.JVM.Memory.{kind}.Used"] = sum(each.used for each in memory)
-        found[f"Status.JVM.Memory.{kind}.Committed"] = sum(each.committed for each in memory)
-        found[f"Status.JVM.Memory.{kind}.Max"] = sum(each.max or 0 for each in memory)
+    found["System.CPU.Cores"], found["System.Memory.Total"], found["System.Memory.Available"] = (
+        now.status.cores, now.status.memory, now.status.memory_free,
+    )  # fmt: skip
+    if jvms := _jvms(now):
+        before = _jvms(seen.before.found) if seen.before is not None and isinstance(seen.before.found, TaskManagerDescribed) else []
+        found |= of_jvms(jvms, before, seen.at_s - seen.before.at_s if seen.before is not None else 0.0, now.status.cores)
+    return found
+
+
+def of_jvms(jvms: Sequence[JvmStatus], before: Sequence[JvmStatus], seconds: float, cores: int) -> dict[str, float]:
+    """Of all together, under Flink's names. `before`: the same, as they were so many seconds ago."""
+    found: dict[str, float] = {}
+    spaces = {"Heap": [jvm.heap for jvm in jvms], "NonHeap": [jvm.non_heap for jvm in jvms],
+              "Metaspace": [jvm.metaspace for jvm in jvms if jvm.metaspace is not None]}  # fmt: skip
+    for kind, memory in spaces.items():
+        if memory:
+            found[f"Status.JVM.Memory.{kind}.Used"] = sum(each.used for each in memory)
+            found[f"Status.JVM.Memory.{kind}.Committed"] = sum(each.committed for each in memory)
+            found[f"Status.JVM.Memory.{kind}.Max"] = sum(each.max or 0 for each in memory)
     for kind, buffers in (("Direct", [jvm.direct for jvm in jvms]), ("Mapped", [jvm.mapped for jvm in jvms])):
         found[f"Status.JVM.Memory.{kind}.Count"] = sum(each.count for each in buffers)
         found[f"Status.JVM.Memory.{kind}.MemoryUsed"] = sum(each.used for each in buffers)
         found[f"Status.JVM.Memory.{kind}.TotalCapacity"] = sum(each.capacity for each in buffers)
+    times = {name: ms for name, (_, ms) in _collections(jvms).items()}
+    growing = per_second(times, {name: ms for name, (_, ms) in _collections(before).items()}, seconds)
     for name, (count, ms) in _collections(jvms).items():
-        found[f"Status.JVM.GarbageCollector.{name}.Count"], found[f"Status.JVM.GarbageCollector.{name}.Time"] = count, ms
+        found |= of_collector(name, count, ms, growing.get(name))
     found["Status.JVM.Threads.Count"] = sum(jvm.threads for jvm in jvms)
+    if all(jvm.cpu_ms is not None for jvm in jvms):
+        cpu_ms, cpu_before_ms = (sum(jvm.cpu_ms or 0 for jvm in each) for each in (jvms, before))
+        found |= of_processor(cpu_ms, per_second({"cpu": cpu_ms}, {"cpu": cpu_before_ms} if before else {}, seconds).get("cpu"), cores)
     return found

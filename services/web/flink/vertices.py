@@ -120,7 +120,7 @@ def _add_metrics(api: APIRouter, source: Source) -> None:
     async def of_vertex(job: str, vertex: str, get: Get = None) -> Reply:
         """What is measured of each subtask, as `SUBTASK.NAME`."""
         _, task = source.task(job, vertex)
-        values = {f"{each.subtask}.{name}": str(value) for each in task.current for name, value in measured(each).items()}
+        values = {f"{each.subtask}.{name}": value for each in task.current for name, value in measured(each).items()}
         return Reply(chosen(values, get))
 
     @api.get("/subtasks/metrics", response_model=list[shapes.Aggregate])
@@ -140,8 +140,7 @@ def _add_metrics(api: APIRouter, source: Source) -> None:
     async def of_subtask(job: str, vertex: str, subtask: Subtask, get: Get = None) -> Reply:
         """What is measured of one subtask."""
         _, task = source.task(job, vertex)
-        values = measured(_subtask(task, subtask))
-        return Reply(chosen({name: str(value) for name, value in values.items()}, get))
+        return Reply(chosen(measured(_subtask(task, subtask)), get))
 
     @api.get("/watermarks", response_model=list[shapes.Metric])
     async def watermarks(job: str, vertex: str) -> Reply:

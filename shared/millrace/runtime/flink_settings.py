@@ -77,6 +77,7 @@ FLINK: dict[str, Named] = {
     "jobmanager.archive.fs.dir": Named("dispatcher", "archive_url"),
     "historyserver.archive.fs.dir": Named("history", "storage_url"),
     "rest.port": Named("web", "port"),
+    "metrics.fetcher.update-interval": Named("web", "metrics_fetch_interval_ms", _milliseconds),
     "rest.bind-address": Named("web", "host"),
     "historyserver.web.port": Named("history", "port"),
     "historyserver.web.address": Named("history", "host"),

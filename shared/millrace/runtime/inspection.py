@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import platform
@@ -59,6 +60,28 @@ TEXT_MOST = 160
 log = structlog.get_logger("inspection")
 
 
+class Collections:
+    """How often Python has collected garbage, and for how long, since `begin`. One collection comes after the other, whatever thread
+    has it to do."""
+
+    def __init__(self) -> None:
+        self.count, self.seconds, self._began_s = 0, 0.0, 0.0
+
+    def begin(self) -> None:
+        if self._note not in gc.callbacks:
+            gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._began_s = time.perf_counter()
+        else:
+            self.count += 1
+            self.seconds += time.perf_counter() - self._began_s
+
+
+COLLECTIONS = Collections()
+
+
 class Inspector:
     """Answers for one process. `settings`: what it runs with; `logs`: what logs it has now, by id; `scopes`: which it replicates, and
     what it is in each."""
@@ -74,6 +97,7 @@ class Inspector:
     ) -> None:
         self._service, self._storage, self._settings, self._logs, self._scopes = service, storage, settings, logs, scopes
         self._clock = clock
+        COLLECTIONS.begin()
         self._stored: deque[tuple[float, int]] = deque()  # when, and how much
         self._storing = threading.Lock()
 
@@ -97,6 +121,8 @@ class Inspector:
                 cpu_ms=int((times.user + times.system) * 1000),
                 threads=process.num_threads(),
                 files=process.num_fds(),
+                collections=COLLECTIONS.count,
+                collections_ms=int(COLLECTIONS.seconds * 1000),
             )
 
     def answer(self, ask: Ask) -> Answer:

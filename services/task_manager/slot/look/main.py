@@ -42,6 +42,7 @@ def _status(jvm: Any) -> wire.JvmStatus:
     metrics, beans = jvm.com.codahale.metrics.jvm, jvm.java.lang.management.ManagementFactory
     memory, collections = metrics.MemoryUsageGaugeSet().getMetrics(), metrics.GarbageCollectorMetricSet().getMetrics()
     pools = metrics.BufferPoolMetricSet(beans.getPlatformMBeanServer()).getMetrics()
+    system = jvm.javax.management.ObjectName("java.lang:type=OperatingSystem")
     names = sorted(str(name).removesuffix(".count") for name in collections if str(name).endswith(".count"))
     return {
         "version": str(jvm.java.lang.System.getProperty("java.runtime.version"))[: wire.TEXT_MAX],
@@ -55,6 +56,8 @@ def _status(jvm: Any) -> wire.JvmStatus:
             {"name": name[: wire.TEXT_MAX], "count": _count(collections, f"{name}.count"), "time_ms": _count(collections, f"{name}.time")}
             for name in names[: wire.COLLECTORS_MAX]
         ],
+        "metaspace": _memory(memory, "pools.Metaspace") if "pools.Metaspace.max" in memory else None,  # another maker's JVM has none
+        "cpu_ms": int(metrics.JmxAttributeGauge(system, "ProcessCpuTime").getValue()) // 1_000_000,
     }
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from .base import Body, Part, Reply, Request, empty
-from .progress import Count, Text
+from .base import Body, Part, Reply, Request, empty, unless_set
+from .progress import Count, Later, Text
 
 LOG_PIECE_MOST = 4 << 20
 """Bytes of a log in one answer."""
@@ -110,6 +110,9 @@ class ProcessStatus(Part):
     threads: Count
     files: Count
     """Descriptors that it has open."""
+    collections: Later = None
+    """How often Python collected garbage, and for how long in all. Null: of a build that does not report it."""
+    collections_ms: Later = None
 
 
 class MemoryUse(Part):
@@ -147,6 +150,10 @@ class JvmStatus(Part):
     direct: Buffers
     mapped: Buffers
     collectors: Annotated[list[Collector], Field(max_length=COLLECTORS_MOST)]
+    metaspace: Annotated[MemoryUse | None, Field(exclude_if=unless_set)] = None
+    """Of the classes; a part of `non_heap`. Null, as the next one: of a build that does not report it."""
+    cpu_ms: Later = None
+    """Processor time that it has used."""
 
 
 class SlotJvm(Part):
