@@ -297,7 +297,7 @@ CALLS = {
 }  # fmt: skip
 
 _NO_CHECKPOINTS = "not there yet: checkpoints and savepoints"
-_NO_METRICS = "not there yet; `/metrics` of each service has its own, and the web service those of the cluster"
+_NO_METRICS = "none: the web service asks processes by Kafka (`web/flink/fetcher.py:MetricFetcher`)"
 ABSENT = {
     "Dispatcher": (
         Absent("triggerSavepoint", "TriggerSavepoint", _NO_CHECKPOINTS),

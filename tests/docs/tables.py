@@ -169,7 +169,10 @@ def settings_own() -> str:
 def flink_settings() -> str:
     units = {"_hours_of_seconds": "seconds, or a duration", "_hours": "a duration", "_milliseconds": "a duration", "_megabytes": "a size"}
     all_of = [(key, named) for name, first in FLINK.items() for key, named in ((name, first), (name, ALSO.get(name))) if named is not None]
-    rows = [(f"`{key}`", named.service or "all", f"`{named.setting}`", units.get(named.taken.__name__, "")) for key, named in all_of]
+    rows = [
+        (f"`{key}`", ", ".join(named.services) or "all", f"`{named.setting}`", units.get(named.taken.__name__, ""))
+        for key, named in all_of
+    ]  # fmt: skip
     return _table(("in Flink", "service", "setting", "as"), rows)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,33 @@ def load(tmp_path: Path, text: str, cls: type[ServiceSettings] = ResourceManager
 @pytest.mark.parametrize("name", FLINK)
 def test_each_name_is_of_a_setting_that_there_is(name: str) -> None:
     for named in (FLINK[name], ALSO.get(name, FLINK[name])):
-        assert named.setting in OF_SERVICE[named.service].model_fields
+        assert all(named.setting in OF_SERVICE[service].model_fields for service in named.services)
+
+
+def test_metrics_settings_are_those_of_whom_they_are_about(tmp_path: Path) -> None:
+    text = "metrics: {reporter: {log: {interval: 30 s}}, scope: {jm: <host>.jobmanager, tm: <host>.tm.<tm_id>}, "
+    text += "fetcher: {update-interval: 5 s}}\ntaskmanager.resource-id: tm-7\n"
+    text += "dispatcher: {blob_token: a token of 20 letters}\n"
+    found = {cls.service: load(tmp_path, text, cls) for cls in OF_SERVICE.values() if cls is not ServiceSettings}
+    assert {each.metrics_log_interval_ms for each in found.values()} == {30_000}
+    scopes = {name: each.scope() for name, each in found.items()}
+    host = socket.gethostname()
+    assert {scopes[name] for name in ("dispatcher", "resource_manager", "job_master")} == {f"{host}.jobmanager"}
+    assert scopes["task_manager"] == f"{host}.tm.tm-7" and scopes["web"] == f"{host}.web.{found['web'].instance}"
+    assert found["web"].metrics_fetch_interval_ms == 5_000
+    both = "metrics.scope.jm: a\njob_master: {metrics_scope: b}\ndispatcher: {blob_token: a token of 20 letters}"
+    assert load(tmp_path, both, DispatcherSettings).metrics_scope == "a"
+    with pytest.raises(BadSettings, match="both are given"):
+        load(tmp_path, both, JobMasterSettings)
+
+
+@pytest.mark.parametrize("text, says", [
+    ("metrics.scope.tm: <host>.<job_name>", "there is no variable <job_name>: a scope names a process, by <host>, <service>"),
+    ("metrics.reporter.log.interval: 10 ms", "must be 1000 or more, or 0"),
+])  # fmt: skip
+def test_a_scope_or_an_interval_that_cannot_be_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadSettings, match=re.escape(says)):
+        load(tmp_path, text, TaskManagerSettings)
 
 
 @pytest.mark.parametrize("text", [
@@ -136,3 +164,11 @@ def test_durations_and_sizes_are_flinks() -> None:
     for written, mb in (("512m", 512), ("4g", 4096), ("1 TB", 1 << 20), ("2048 kb", 2)):
         assert taken({"slotmanager.max-total-resource.memory": written}, "resource_manager") == ({"memory_mb_max": mb}, [])
     assert taken({"jobstore.expiration-time": "90 min"}, "dispatcher") == ({"keep_hours": 1.5}, [])
+
+
+def test_a_whole_file_is_told_in_our_names() -> None:
+    found, problems = in_our_names({"metrics.scope.jm": "a.<host>", "job_master": {"shards": [1]}, "heartbeat.rpc-failure-threshold": 2})
+    assert len(problems) == 1 and problems[0].startswith("heartbeat.rpc-failure-threshold has no meaning here: a heartbeat is a record")
+    assert in_our_names({"heartbeat.rpc-failure-threshold": -1}) == ({}, []), "it is off here in any case"
+    assert found["dispatcher"] == found["resource_manager"] == {"metrics_scope": "a.<host>"}
+    assert found["job_master"] == {"shards": [1], "metrics_scope": "a.<host>"} and "task_manager" not in found

@@ -157,9 +157,9 @@ def show(
 ) -> None:
     """Show a job: its state, tasks, attempts, why it waits or failed, and why there is a further attempt.
 
-    --verbose adds a table with what the Spark of each attempt has done: its tasks, rows and bytes read, written and exchanged between
-    Spark's stages, what it spilled to disk, the memory that its largest stage needed, and the time that its tasks ran, computed and
-    collected garbage. docs/metrics.md has what each column means. --json always has these figures.
+    --verbose adds a table with what the Spark of each attempt has done: its tasks, rows and bytes, memory and time.
+    Shuffle is between Spark's stages; spilled is what found no room in memory; gc is time that went into garbage collection.
+    docs/metrics.md has what each column means. --json always has these figures.
     """
     with connected(stack) as millrace, _or_refused(millrace, job):
         shown = millrace.show(job)

@@ -21,6 +21,7 @@ from millrace import __version__
 
 from .health import HealthServer, Probe
 from .metrics import BUILD_INFO, TABLE, Sample, Shown
+from .metrics_log import MetricsLog
 from .settings import ServiceSettings
 
 STEP = 256
@@ -92,5 +93,8 @@ def watched(settings: ServiceSettings, probe: Probe, *readings: Readings) -> Hea
     async def metrics(_: Request) -> Response:
         return exposed(registry)
 
-    token = settings.metrics_token.get_secret_value()
-    return HealthServer(probe, settings.health_port, settings.health_host, token, [Route("/metrics", metrics)])
+    logged = MetricsLog(registry, settings.scope())
+    token, route = settings.metrics_token.get_secret_value(), Route("/metrics", metrics)
+    return HealthServer(
+        probe, settings.health_port, settings.health_host, token, [route], logged.report, settings.metrics_log_interval_ms / 1000
+    )

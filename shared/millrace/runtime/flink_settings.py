@@ -50,6 +50,12 @@ class Named(NamedTuple):
     service: str
     setting: str
     taken: Callable[[Any], Any] = _plain
+    also: tuple[str, ...] = ()
+    """Other services that have the setting, too."""
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        return (self.service, *self.also)
 
 
 FLINK: dict[str, Named] = {
@@ -77,6 +83,9 @@ FLINK: dict[str, Named] = {
     "jobmanager.archive.fs.dir": Named("dispatcher", "archive_url"),
     "historyserver.archive.fs.dir": Named("history", "storage_url"),
     "rest.port": Named("web", "port"),
+    "metrics.reporter.log.interval": Named("", "metrics_log_interval_ms", _milliseconds),
+    "metrics.scope.jm": Named("dispatcher", "metrics_scope", also=("resource_manager", "job_master")),
+    "metrics.scope.tm": Named("task_manager", "metrics_scope"),
     "metrics.fetcher.update-interval": Named("web", "metrics_fetch_interval_ms", _milliseconds),
     "rest.bind-address": Named("web", "host"),
     "historyserver.web.port": Named("history", "port"),
@@ -96,6 +105,9 @@ class Without(NamedTuple):
     same: tuple[str, ...] = ()
 
 
+_OF_JOBS = Without(
+    "no metric of a process has the name of a job, a task or a subtask, for there is no end of them; what each does is its progress"
+)
 WITHOUT: dict[str, Without] = {
     "blob.service.ssl.enabled": Without("TLS is on with blob_certificate and blob_key of the Dispatchers: give those", ("false",)),
     "blob.offload.minsize": Without("a deployment names files by their hash, and carries none: nothing is large enough to go apart"),
@@ -108,6 +120,24 @@ WITHOUT: dict[str, Without] = {
     "historyserver.archive.clean-expired-jobs": Without(
         "millrace history deletes nothing: the Dispatchers do, by keep_hours and archive_hours", ("false",)
     ),
+    "heartbeat.rpc-failure-threshold": Without(
+        "a heartbeat is a record in Kafka, and no call of one can fail: heartbeat.timeout alone decides", ("-1",)
+    ),
+    "metrics.reporters": Without("each process answers Prometheus at /metrics; metrics.reporter.log.interval has it log its metrics, too"),
+    "metrics.reporter.prom.port": Without("Prometheus asks each service at its health_port: set that in the section of each"),
+    "metrics.reporter.prom.factory.class": Without("each process answers Prometheus at /metrics without it"),
+    "metrics.reporter.log.factory.class": Without("metrics.reporter.log.interval is all that it needs"),
+    "metrics.scope.jm-job": _OF_JOBS,
+    "metrics.scope.jm-operator": _OF_JOBS,
+    "metrics.scope.tm-job": _OF_JOBS,
+    "metrics.scope.task": _OF_JOBS,
+    "metrics.scope.operator": _OF_JOBS,
+    "metrics.scope.delimiter": Without("a scope has the delimiters that it is written with", (".",)),
+    "metrics.system-resource": Without(
+        "a machine's processor and memory are its own exporter's; a TaskManager tells them when it is asked", ("false",)
+    ),
+    "metrics.internal.query-service.port": Without("processes are asked by Kafka, and need no port for it", ("0",)),
+    "metrics.latency.interval": Without("rows are not timed one by one: Spark's tasks read whole files", ("0", "0 ms")),
 }
 """What Flink has and there is no need for here."""
 _COMMON = {named.setting for named in FLINK.values() if not named.service}
@@ -136,10 +166,12 @@ def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], lis
             hint = f"did you mean {close[0]}?" if close else "docs/reference.md has those of Flink that have a meaning here"
             problems.append(f"unknown setting {name}; {hint}")
             continue
-        named = next((each for each in (FLINK[name], ALSO.get(name)) if each is not None and each.service in ("", service)), None)
+        both = (FLINK[name], ALSO.get(name))
+        named = next((each for each in both if each is not None and (not each.service or service in each.services)), None)
         if named is None:
             continue
-        own, is_common = content.get(named.service), named.service and named.setting in _COMMON  # of one service: it goes before
+        own = content.get(service if named.service else "")
+        is_common = named.service and named.setting in _COMMON  # of one service: it goes before
         if (named.setting in ours and not is_common) or (isinstance(own, Mapping) and named.setting in own):
             problems.append(f"{name} is {named.setting} here, and both are given: leave out one")
             continue
@@ -154,7 +186,7 @@ def in_our_names(content: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     """A whole settings file without Flink's names: what belongs to a service stands in its section. And a sentence for each mistake."""
     found: dict[str, Any] = {}
     problems: dict[str, None] = {}
-    for service in dict.fromkeys(named.service for named in FLINK.values()):
+    for service in dict.fromkeys(each for named in FLINK.values() for each in named.services):
         if not isinstance(content.get(service) or {}, Mapping):
             problems[f"section {service} must be a mapping of names to values"] = None
             continue

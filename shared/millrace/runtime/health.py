@@ -32,15 +32,21 @@ class HealthServer:
     else 503. A probe that raises is 503 on both."""
 
     def __init__(
-        self, probe: Probe, port: int = 0, host: str = "127.0.0.1", token: str = "", beside: Sequence[Route] = ()
-    ) -> None:
-        """`token`: what every request must carry; empty: nothing. `beside`: what it answers, too."""
+        self, probe: Probe, port: int = 0, host: str = "127.0.0.1", token: str = "", beside: Sequence[Route] = (),
+        report: Callable[[], object] | None = None, report_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        """`token`: what every request must carry; empty: nothing. `beside`: what it answers, too. `report`: what it does each `report_s`
+        seconds, in its thread."""
         app = application([*health_routes(probe), *beside], [Middleware(_Door, token=token)])
         self._server = HttpServer(app, host, port, name="health")
+        self._report, self._report_s = report, report_s
 
     def start(self) -> int:
         """Listens, and returns the port. Raises CannotListen."""
-        return self._server.start()
+        port = self._server.start()
+        if self._report is not None and self._report_s:
+            self._server.every(self._report_s, self._report)
+        return port
 
     def stop(self) -> None:
         """Ends within a second."""

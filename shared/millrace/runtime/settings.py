@@ -51,6 +51,7 @@ from millrace.io.addresses import SHORTEST_TOKEN, is_loopback
 
 from . import flink_settings
 from .logs import Redaction
+from .metrics_scope import LogInterval, MetricsScope, filled
 
 PREFIX = "MILLRACE_"
 SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager", "web", "history")
@@ -114,6 +115,14 @@ class ServiceSettings(BaseSettings):
     )
     health_host: str = Field(
         "127.0.0.1", min_length=1, description="Address for these. Another than loopback needs metrics_token, or a container."
+    )
+    metrics_log_interval_ms: LogInterval = Field(
+        0, ge=0, le=86_400_000, description="How often a process logs its metrics in one line, at least 1000 apart; 0: never."
+    )
+    metrics_scope: MetricsScope = Field(
+        "<host>.<service>.<instance>",
+        max_length=300,
+        description="What such a line names its process by: `<host>`, `<service>`, `<instance>`, `<cluster>`; `<tm_id>` of a TaskManager.",
     )
     ready_file: Path | None = Field(
         None, description="File written once the service is up: its process id and ports, as JSON."
@@ -210,6 +219,11 @@ class ServiceSettings(BaseSettings):
         return [
             Setting(name=".".join(path), value=shown(path[-1], value), origin=_origin(self._origins, path)) for path, value in _leaves(self)
         ]
+
+    def scope(self) -> str:
+        """`metrics_scope` with its variables put in."""
+        tm_id = str(getattr(self, "id", ""))  # a TaskManager's name
+        return filled(self.metrics_scope, _program(type(self)), self.instance, self.cluster, tm_id or self.instance)
 
     def secret_values(self) -> list[str]:
         """The secrets in clear, for the log's redaction."""

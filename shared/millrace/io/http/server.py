@@ -140,6 +140,15 @@ class HttpServer:
             raise CannotListen(f"nothing answers at {joined(self._host, port)}: {self._failure}")
         return port
 
+    def every(self, seconds: float, do: Callable[[], object]) -> None:
+        """Does it in the server's thread, again and again until it ends. Only of one that was started; `do` is short."""
+
+        def again() -> None:
+            asyncio.get_running_loop().call_later(seconds, again)
+            do()
+
+        self._server.call(lambda: asyncio.get_running_loop().call_later(seconds, again))
+
     def stop(self) -> None:
         """Ends within a second: requests under way get half of it. Does nothing if not started, or ended already."""
         self._stopping = True
