@@ -24,6 +24,21 @@ RECORDS = {
 """What stands in an inbox."""
 
 
+ABSENT = "left out where it has its default"
+"""Marks such a field until it is known which are required."""
+
+
+class Written(Explained):
+    """As `Explained`, of what we write."""
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        for name, field in schema["cls"].model_fields.items():
+            if field.exclude_if is not None:
+                made["properties"][field.alias or name][ABSENT] = True
+        return made
+
+
 def public() -> Iterator[tuple[str, str]]:
     """(path below docs/schema, text) of what strangers write and read: the published contract."""
     yield "JobGraph.json", _text({"$schema": DIALECT, **_without_titles(JobGraph.model_json_schema(schema_generator=Explained))})
@@ -48,7 +63,7 @@ def _inboxes() -> dict[str, Any]:
 def _schema(contract: Contract) -> dict[str, Any]:
     written_by_us = contract.topic not in BY_CLIENTS
     schema = contract.body.model_json_schema(
-        mode="serialization" if written_by_us else "validation", schema_generator=Explained
+        mode="serialization" if written_by_us else "validation", schema_generator=Written if written_by_us else Explained
     )
     schema = {"$schema": DIALECT, "title": contract.type, **_without_titles(schema)}
     if contract.type == "SubmitJob":
@@ -64,14 +79,15 @@ def _schema(contract: Contract) -> dict[str, Any]:
 
 
 def _let_grow(schema: Any) -> None:
-    """What we write has every field, and a reader must bear those that a later build adds. Of an `Open` part those alone are sure to be
-    there that have no default."""
+    """What we write has every field but those that are left out at their default. A reader must bear those that a later build adds. Of an
+    `Open` part those alone are sure to be there that have no default."""
     if isinstance(schema, dict):
-        if schema.get("additionalProperties") is True and "properties" in schema:
+        grows = schema.get("additionalProperties")
+        if isinstance(grows, bool) and "properties" in schema:
+            always = [name for name, field in schema["properties"].items() if not field.pop(ABSENT, False)]
             del schema["additionalProperties"]
-        if schema.get("additionalProperties") is False:
-            del schema["additionalProperties"]
-            schema["required"] = list(schema["properties"])
+            if not grows:
+                schema["required"] = always
         for value in schema.values():
             _let_grow(value)
     elif isinstance(schema, list):

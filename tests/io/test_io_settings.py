@@ -70,6 +70,8 @@ def test_defaults(tmp_path: Path) -> None:
         "published_on_loopback": False,
         "metrics_token": "",
         "health_host": "127.0.0.1",
+        "metrics_log_interval_ms": 0,
+        "metrics_scope": "<host>.<service>.<instance>",
         "ready_file": None,
         "log_format": "auto",
         "log_level": "info",
