@@ -6,6 +6,7 @@ Metrics of jobs, vertices and subtasks need none of it: attempts report theirs, 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,9 @@ INTERVAL_S = 10.0
 AT_ONCE = 20
 """TaskManagers: each asks its slots' JVMs."""
 WAIT_S = 3.0
-"""A request waits so long for what was never asked before; what was asked before is answered as it was then."""
+"""A request waits so long for what was not asked for a while; what was asked lately is answered as it was then."""
+OLD = 3
+"""So many intervals: what is older is not told any more, nor are rates since then."""
 KEPT_MOST = 2_000
 SERVICES = ""
 """In place of a TaskManager's name: the processes of all services."""
@@ -68,18 +71,22 @@ class MetricFetcher:
         while due := self._due(names):
             if self._poll is None or self._poll.done():
                 self._poll = asyncio.ensure_future(self._ask_all(due))
-            missing = [name for name in names if name not in self._asked_s]
+            missing = [name for name in names if self._age_s(name) >= OLD * self._interval_s]
             left_s = give_up_s - self._now_s()
             if not missing or left_s <= 0:
                 break  # what is known must do: the poll goes on for who asks next
             await asyncio.wait({self._poll}, timeout=left_s)
-        return {name: self._values[name] for name in names if name in self._values}
+        oldest_s = self._now_s() - (OLD * self._interval_s + WAIT_S)
+        return {name: self._values[name] for name in names if name in self._values and self._values[name].at_s > oldest_s}
 
     def _due(self, names: Sequence[str]) -> list[str]:
         if not self._interval_s:
             return []
-        now_s = self._now_s()
-        return [name for name in names if name not in self._asked_s or now_s - self._asked_s[name] >= self._interval_s]
+        return [name for name in names if self._age_s(name) >= self._interval_s]
+
+    def _age_s(self, name: str) -> float:
+        """Since it was asked."""
+        return self._now_s() - self._asked_s.get(name, -math.inf)
 
     async def _ask_all(self, names: Sequence[str]) -> None:
         for first in range(0, len(names), AT_ONCE):
@@ -98,7 +105,8 @@ class MetricFetcher:
         self._asked_s[name] = now_s
         self._asked_s.move_to_end(name)
         if found is not None:
-            last = Sampled(before.found, before.at_s) if before is not None else None
+            lately = before is not None and now_s - before.at_s < OLD * self._interval_s
+            last = Sampled(before.found, before.at_s) if before is not None and lately else None
             self._values[name] = Sampled(found, now_s, last)
 
 

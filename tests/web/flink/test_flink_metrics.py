@@ -81,6 +81,23 @@ def test_a_process_is_asked_once_an_interval_whoever_looks() -> None:
     asyncio.run(looks())
 
 
+def test_who_looks_again_after_a_while_is_told_nothing_old() -> None:
+    cluster = Cluster()
+
+    async def looks() -> None:
+        made = cluster.fetcher()
+        await made.task_manager("a")
+        cluster.now_s = 30.0
+        seen = (await made.task_managers(["a"]))["a"]
+        assert isinstance(seen.found, TaskManagerDescribed) and seen.found.slots[0].jvm is not None
+        assert (seen.found.slots[0].jvm.threads, seen.before) == (2, None), "a rate over the pause would tell of no moment"
+        cluster.now_s = 60.0
+        cluster.gone.add("a")
+        assert await made.task_managers(["a"]) == {}
+
+    asyncio.run(looks())
+
+
 def test_one_poll_goes_on_at_a_time_and_asks_few_at_once() -> None:
     cluster = Cluster()
     names = [f"tm-{number}" for number in range(2 * AT_ONCE + 5)]

@@ -3,6 +3,7 @@ is idle for the first time (`control.warming`)."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -47,12 +48,22 @@ def steps(spark: Any, folder: str) -> list[Callable[[], object]]:
         read = spark.read.option("header", True).option("inferSchema", True).format(form).load(path(form))
         read.createOrReplaceTempView(form)
 
+    def look() -> None:
+        """As `attempt/spark_json.py` does: the first time in a JVM takes half a second, while it learns how Spark's classes look."""
+        from py4j.java_gateway import JavaClass
+
+        store = spark._jsc.sc().statusStore()
+        mapper = getattr(JavaClass("org.apache.spark.util.JsonProtocol$", spark._jsc._gateway_client), "MODULE$").mapper()
+        [job] = json.loads(mapper.writeValueAsString(store.jobsList(None).take(1)))
+        mapper.writeValueAsString(store.lastStageAttempt(job["stageIds"][-1]))
+
     return [
         lambda: spark.conf.set("spark.sql.shuffle.partitions", "2"),
         *(lambda form=form: write(form) for form in FORMATS),
         *(lambda form=form: read(form) for form in FORMATS),
         lambda: spark.sql("SELECT key, count(*) FROM csv WHERE number > 0.5 GROUP BY key").collect(),
         lambda: spark.sql("SELECT key, count(*) FROM parquet JOIN csv USING (id, key) GROUP BY key ORDER BY key").toJSON().collect(),
+        look,
         lambda: plan("true"), show, keep,
         lambda: plan("false"), show, keep,
         lambda: facts().repartition(2, "key").write.mode("overwrite").partitionBy("key").parquet(path("shares")),
