@@ -21,6 +21,7 @@ from .intake import Intake
 from .metrics import Measures, shows
 from .ports import JobStore
 from .request_marks import RequestMarks
+from .schedules.firing import Schedules
 from .settings import DispatcherSettings
 from .staging import Staging
 from .traces import performing
@@ -60,8 +61,11 @@ def main() -> int:
         int(settings.keep_ended_hours * 3_600_000), settings.keep_uploads_ms, archivist,
     )  # fmt: skip
 
+    schedules = Schedules(process.store, process.bus, jobs.schedules_changed, process.fatal)
+
     def on_lead(term: Term) -> None:
         client_port.lead(term)
+        schedules.lead(term)
         housekeeping.lead(term)
 
     deciding = {**settings.deciding(port), "reopened": process.reopened}

@@ -10,13 +10,13 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import structlog
 
 from millrace.core.topics import DISPATCHER, TOPICS
 from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unavailable, pages
-from millrace.io.storage.store import Storage, StorageError
+from millrace.io.storage.store import Storage, StorageError, upload_path
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
 from millrace.runtime.inspection import FOLDER as ASKED
@@ -26,6 +26,7 @@ from millrace.runtime.performer import Fence, Refused
 from .archivist import Archivist
 from .core.retirement import KEPT_AFTER_MS
 from .core.state import Recovery, State
+from .schedules.stored import in_use
 from .staging import Staging
 from .stored import JOBS, Unreadable, job_of, repeat_key, stored_of
 
@@ -89,7 +90,8 @@ class Housekeeping:  # [R18], [R32]
     def sweep(self, now_ms: int, fence: Fence, state: State) -> None:  # [R30]
         """All of it, once. What cannot be reached now is swept the next time."""
         try:
-            live, unreadable = self._jobs(now_ms, fence)
+            scheduled = in_use(self._store)
+            live, unreadable = self._jobs(now_ms, fence, scheduled.jobs)
             self._troubles(now_ms, fence)
         except Refused:
             FENCED.add(DISPATCHER)
@@ -101,7 +103,8 @@ class Housekeeping:  # [R18], [R32]
             return  # which of those jobs live is not known yet
         # Of a live job whose key is damaged the state alone knows the acceptance. One call copies it, while the loop goes on
         live |= {job.acceptance: None for job in list(state.live.values())}
-        self._files("uploads", ["uploads"], self._keep_uploads_ms, now_ms)
+        if scheduled.known:
+            self._files("uploads", ["uploads"], self._keep_uploads_ms, now_ms, {upload_path(sha256) for sha256 in scheduled.uploads})
         self._files("archives", ["archives"], self._keep_ms, now_ms)
         if self._archivist is not None:
             self._archivist.sweep(now_ms)
@@ -115,8 +118,9 @@ class Housekeeping:  # [R18], [R32]
 
     # in etcd
 
-    def _jobs(self, now_ms: int, fence: Fence) -> tuple[dict[str, None], dict[str, None]]:
-        """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up, and the ids of those that cannot be read."""
+    def _jobs(self, now_ms: int, fence: Fence, scheduled: Container[str]) -> tuple[dict[str, None], dict[str, None]]:
+        """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up, and the ids of those that cannot be read. Of
+        a job in `scheduled` the tombstone stays: its schedule may be about to submit it again, after a death or days without a leader."""
         asked_ms = self._oldest_request_ms(now_ms)
         live: dict[str, None] = {}
         unreadable: dict[str, None] = {}
@@ -131,6 +135,8 @@ class Housekeeping:  # [R18], [R32]
             assert stands is not None, "it was listed"
             if stands.state != "clean":
                 live[stands.acceptance] = None
+            elif job_of(entry) in scheduled:
+                continue
             elif now_ms - (stands.ended_ms or 0) > self._keep_ended_ms and _is_over(stands.ended_ms or 0, now_ms, asked_ms):
                 over.append(entry)
             if len(over) == BATCH_MOST:
@@ -183,12 +189,12 @@ class Housekeeping:  # [R18], [R32]
 
     # in storage
 
-    def _files(self, what: str, folders: Iterable[str], keep_ms: int, now_ms: int) -> None:
-        """Deletes what was not changed for longer than that."""
+    def _files(self, what: str, folders: Iterable[str], keep_ms: int, now_ms: int, keep: Container[str] = ()) -> None:
+        """Deletes what was not changed for longer than that, but the paths `keep`."""
         files = size = 0
         for folder in folders:
             try:
-                swept = self._storage.sweep(folder, keep_ms, now_ms)
+                swept = self._storage.sweep(folder, keep_ms, now_ms, keep)
             except StorageError as failure:
                 log.warning("not swept", folder=folder, reason=str(failure))
                 continue

@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -23,11 +24,13 @@ from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.core.trace_context import HEADER
 from millrace.edge.files import check_files
-from millrace.edge.requests import Checked, check_graph, decode
+from millrace.edge.requests import GRAPH_BYTES_MOST, Checked, check_graph, decode
 from millrace.edge.sql import look
 from millrace.io.interfaces import Received
 from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import Storage, upload_path
+
+from .schedules import times
 
 PROBLEMS_BYTES_MOST = 200_000
 HEAD_BYTES = 4096
@@ -59,12 +62,14 @@ class Intake:
             request = decode(received.value, self._limits)
         except Refused as refused:
             return record(refusal=_refusal(received.value, str(refused)))
+        if isinstance(request, client.SetSchedule):
+            return self._schedule(record, request, received)
         if not isinstance(request, client.SubmitJob):
             return record(request=request)
         request, traceparent = _parted(request, received)
         text = canonical({"graph": request.graph, "parameters": request.parameters})
         digest = hashlib.sha256(text).hexdigest()
-        checked = self._checked(request, digest, len(text))
+        checked = self._checked(request.graph, request.parameters, digest, len(text))
         if "sources" in request.graph:  # a comment above a query makes no other job of it
             graph = {name: part for name, part in request.graph.items() if name != "sources"}
             digest = hashlib.sha256(canonical({"graph": graph, "parameters": request.parameters})).hexdigest()
@@ -82,13 +87,34 @@ class Intake:
             lack=self._disk_space.shortage() if good else "",
         )
 
-    def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:
+    def _schedule(self, record: Callable[..., Client], request: client.SetSchedule, received: Received) -> Client:
+        """What is wrong with it now. The graph is checked with the parameters of its next run; files need not be there yet."""
+        graph = {name: part for name, part in request.graph.items() if name != HEADER}
+        problems = times.problems(request.cron, request.time_zone, received.stamp_ms)
+        parameters = request.parameters
+        if not problems:
+            due_ms = next(times.after(request.cron, request.time_zone, received.stamp_ms), received.stamp_ms)
+            parameters = times.parameters(graph, parameters, request.cron, request.time_zone, due_ms)
+        size = len(canonical([graph, request.parameters]))
+        if size > GRAPH_BYTES_MOST:
+            hint = "keep data out of it: put it into files, or upload it as a module"
+            problems.append(Problem((), f"the graph has {size} bytes, more than the {GRAPH_BYTES_MOST} allowed", hint))
+        else:
+            text = canonical({"graph": graph, "parameters": parameters})
+            checked = self._checked(graph, parameters, hashlib.sha256(text).hexdigest(), len(text))
+            problems += [*checked.problems, *(self._not_uploaded(checked.graph) if checked.graph else ())]
+        if problems and not request.reply_to:  # nobody would ever hear of it
+            return record(refusal=_refusal(received.value, f"no SetSchedule of {request.schedule}: {_texts(problems)}"))
+        kept = {} if problems else graph
+        return record(request=request.model_copy(update={"graph": kept}), problems=_listed(problems))
+
+    def _checked(self, raw: Mapping[str, Any], parameters: Mapping[str, str], digest: str, size: int) -> Checked:
         checked = self._cache.get(digest)
         if checked is None:
             try:
-                checked = check_graph(request.graph, request.parameters, self._limits)
+                checked = check_graph(raw, parameters, self._limits)
             except Exception as failure:  # a bug of ours must not end every Dispatcher that reads this
-                log.exception("a graph cannot be checked", job=request.job)
+                log.exception("a graph cannot be checked", digest=digest)
                 message = f"the graph cannot be checked ({type(failure).__name__})"
                 hint = "a mistake of Millrace, which the Dispatcher's log has; change the graph, or ask who runs the cluster"
                 return Checked(None, None, (Problem((), message, hint),), ())
@@ -102,11 +128,15 @@ class Intake:
 
     def _elsewhere(self, graph: JobGraph) -> Iterable[Problem]:
         """What is wrong outside the graph, now: uploads that are not there, files that are not there."""
+        yield from self._not_uploaded(graph)
+        if self._check_local_files:
+            yield from (each for each in check_files(graph) if not each.warning)
+
+
+    def _not_uploaded(self, graph: JobGraph) -> Iterable[Problem]:
         for index, module in enumerate(graph.modules):
             if not self._storage.exists(upload_path(module.sha256)):
                 yield Problem(("modules", index), f"{module.name} was not uploaded, or too long ago", "submit it again")
-        if self._check_local_files:
-            yield from (each for each in check_files(graph) if not each.warning)
 
 
 def _parted(request: client.SubmitJob, received: Received) -> tuple[client.SubmitJob, dict[str, str]]:
@@ -125,8 +155,11 @@ def not_understood(received: Received, log: str, prev: int, reason: str) -> Clie
 
 
 def _reason_of(job: str, problems: Iterable[Problem]) -> str:
-    texts = (f"{'.'.join(map(str, each.place))}: {each.message}" if each.place else each.message for each in problems)
-    return f"no SubmitJob of job {job}: {'; '.join(texts)}"
+    return f"no SubmitJob of job {job}: {_texts(problems)}"
+
+
+def _texts(problems: Iterable[Problem]) -> str:
+    return "; ".join(f"{'.'.join(map(str, each.place))}: {each.message}" if each.place else each.message for each in problems)
 
 
 def _listed(problems: Iterable[Problem]) -> list[client.Problem]:

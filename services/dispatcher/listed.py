@@ -99,5 +99,5 @@ def _details(row: Row) -> JobDetails:
     assert stored.status is not None, "it has ended"
     return JobDetails(
         job=row.job, name=stored.name, status=stored.status, accepted_ms=stored.accepted_ms, ended_ms=stored.ended_ms,
-        running_ms=stored.running_ms, archive=stored.archive,
+        running_ms=stored.running_ms, archive=stored.archive, scheduled=stored.scheduled,
     )  # fmt: skip

@@ -6,6 +6,7 @@ Every write compares the leader key [R17]. Writes go in batches of one transacti
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from .archivist import Archivist
 from .cleaning import Cleaning, delete_tree
 from .listed import StoredListing
 from .recovering import Recovering
+from .schedules.ports import ScheduleStore
 from .staging import Staging
 from .stored import Unreadable, batches, key_of, stored_of, value_of
 
@@ -59,6 +61,9 @@ class JobStore:
         self._store, self._storage, self._wall_ms, self._archivist = store, storage, wall_ms, archivist
         self._cleaning, self._recovering = Cleaning(store, storage, staging or Staging()), Recovering(store)
         self._listing = StoredListing(store, wall_ms)
+        self.schedules_changed = threading.Event()
+        """Is set when a schedule may stand otherwise than before."""
+        self._schedules = ScheduleStore(store, storage, wall_ms, self.schedules_changed)
         # (job, acceptance) of puts that may have been carried out: too late or not, they are tried until that is known. Of the term
         # of `_perhaps_epoch`: a leader that goes on after another one knows nothing of what that one found out
         self._perhaps: set[tuple[str, str]] = set()
@@ -74,6 +79,7 @@ class JobStore:
             RecoverJobs: PerEffect(self._recovering.recover),
             ListStoredJobs: PerEffect(self._listing.listed),
             EndCluster: PerEffect(self.end_cluster),
+            **self._schedules.ports(),
         }
 
     # PutJobGraph

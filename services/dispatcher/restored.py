@@ -113,7 +113,7 @@ def _being_cleaned(folded: ScopeState) -> dict[str, StoredJob]:
 def _accepted(live: LiveJob) -> StoredJob:
     return StoredJob(
         state="accepted", digest=live.digest, acceptance=live.acceptance, shard=live.shard,
-        accepted_ms=live.accepted_ms, graph=json.loads(live.graph), name=live.name,
+        accepted_ms=live.accepted_ms, graph=json.loads(live.graph), name=live.name, scheduled=live.scheduled,
     )  # fmt: skip
 
 

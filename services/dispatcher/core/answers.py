@@ -121,6 +121,7 @@ def remembered(stored: StoredJob) -> EndedJob:
         ended_ms=stored.ended_ms or 0,
         archive=stored.archive,
         running_ms=stored.running_ms,
+        scheduled=stored.scheduled,
     )
 
 

@@ -74,6 +74,12 @@ def _stored_jobs_listed(state: State, body: effects.StoredJobsListed, error: str
     yield from _refuse([listing.request] if listing is not None else [], envelope.at_ms, error)
 
 
+def _schedules(state: State, body: Any, error: str, envelope: Envelope) -> Outputs:
+    waiting = state.schedule_requests.pop(body.number, None)
+    asking = [JobRequest(waiting.type, "", waiting.reply_to, waiting.correlation)] if waiting is not None else []
+    yield from _refuse(asking, envelope.at_ms, error)
+
+
 def _refuse(requests: Iterable[JobRequest | client.Request], at_ms: AtMs, error: str) -> Outputs:
     for request in requests:
         yield from refuse_internal(request, at_ms, f"a fault of Millrace in handling this request: {error}")
@@ -86,6 +92,7 @@ _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     effects.JobResultStored: _job_result_stored,
     effects.JobsRecovered: _jobs_recovered,
     effects.StoredJobsListed: _stored_jobs_listed,
+    **dict.fromkeys((effects.ScheduleStored, effects.ScheduleChanged, effects.SchedulesFound), _schedules),
     jobs.JobEnded: _job_ended,
 }
 """Class of a record's body -> what is done instead of its handler."""

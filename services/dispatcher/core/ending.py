@@ -35,7 +35,7 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
             name=live.name,
             path=retirement.archive_path(body.job, body.acceptance, envelope.id),
             graph=graph,
-        )
+        ).model_copy(update={"scheduled": live.scheduled})
         archive = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=graph)
         yield Do(job_key(body.job), effects.EndJob(job=body.job, ending=stored, archive=archive))
     elif live or body.job in state.ended or reports.is_settled(state, body.job):

@@ -22,7 +22,20 @@ from millrace.core.messages import effects, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, Topology
 
-from . import bad_records, births, closing, ending, forwarding, listing, lookups, questions, recovery, reports, timers
+from . import (
+    bad_records,
+    births,
+    closing,
+    ending,
+    forwarding,
+    listing,
+    lookups,
+    questions,
+    recovery,
+    reports,
+    schedules,
+    timers,
+)
 from .state import State
 
 HANDLERS: dict[type, Handler] = {
@@ -43,6 +56,9 @@ HANDLERS: dict[type, Handler] = {
     effects.JobKept: ending.on_job_kept,
     effects.StoredJobsListed: listing.on_stored_jobs_listed,
     effects.ClusterEnded: closing.on_cluster_ended,
+    effects.ScheduleStored: schedules.on_schedule_stored,
+    effects.ScheduleChanged: schedules.on_schedule_changed,
+    effects.SchedulesFound: schedules.on_schedules_found,
     # from JobMasters
     jobs.JobMasterStarted: reports.on_job_master_started,
     jobs.JobStatusChanged: reports.on_job_status_changed,
@@ -73,4 +89,4 @@ class Dispatcher:
     def is_idle(self, state: State) -> bool:
         if state.closing is not None:
             return state.closing.step == "ENDING"
-        return not (state.live or state.lookups or state.starts_to_send or state.asked or state.listings)
+        return not (state.live or state.lookups or state.starts_to_send or state.asked or state.listings or state.schedule_requests)

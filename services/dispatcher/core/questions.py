@@ -20,7 +20,7 @@ from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 from millrace.core.trace_context import HEADER, of_facts
 
-from . import admission, answers, closing, forwarding, listing, submission, waiting
+from . import admission, answers, closing, forwarding, listing, schedules, submission, waiting
 from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
@@ -353,6 +353,12 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
     client.ShutDownCluster: OtherRow(closing.shut_down_cluster),
     client.DeregisterCluster: OtherRow(_deregister_cluster, _deregister_without),
+    client.SetSchedule: OtherRow(schedules.set_schedule),
+    client.PauseSchedule: OtherRow(schedules.pause_schedule),
+    client.RemoveSchedule: OtherRow(schedules.remove_schedule),
+    client.RunSchedule: OtherRow(schedules.run_schedule),
+    client.DescribeSchedule: OtherRow(schedules.describe_schedule),
+    client.ListSchedules: OtherRow(schedules.list_schedules),
     **dict.fromkeys(ASKS, OtherRow(_ask_task_manager, _task_manager_without)),
 }
 _WITHOUT = {kind.__name__: row.without for kind, row in JOB_REQUESTS.items()} | {

@@ -76,7 +76,7 @@ def tombstone_of(ended: EndedJob, shard: int) -> StoredJob:
     """The same, made of what the state has of the job."""
     return StoredJob(
         state="clean", digest=ended.digest, acceptance=ended.acceptance, shard=shard, accepted_ms=ended.accepted_ms,
-        name=ended.name, status=ended.status, ended_ms=ended.ended_ms, archive=ended.archive,
+        name=ended.name, status=ended.status, ended_ms=ended.ended_ms, archive=ended.archive, scheduled=ended.scheduled,
     )  # fmt: skip
 
 

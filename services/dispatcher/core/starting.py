@@ -35,11 +35,14 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
         offset=stored.asked,
         graph=put if stored.graph is None else written(graph),
         subtasks=admission.subtasks_of(graph),
+        scheduled=stored.scheduled,
     )
     state.live_graphs += len(live.graph)
     state.live_subtasks += live.subtasks
     state.unverified_reports.pop(job, None)  # its JobMaster answers StartJob with the end again
-    event = events.JobAccepted(job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
+    event = events.JobAccepted(
+        job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph), scheduled=stored.scheduled
+    )
     yield Publish("job.events", job, event, of_facts(graph.get(HEADER), live.acceptance))
     scope = shard_scope(live.shard)
     if state.closing is not None:

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import beside, formerly
-from millrace.core.messages.client import JobSummary, ListJobDetails, SubmitJob, state_of
+from millrace.core.messages.client import JobSummary, ListJobDetails, RunSchedule, SubmitJob, state_of
 from millrace.core.messages.execution import TimeSpent
+from millrace.core.messages.schedules import Scheduled
 from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
 from millrace.core.topics import Topology
 
@@ -84,6 +85,8 @@ class Submission:
     accept_before_ms: int | None
     decided: bool = False
     """A Dispatcher whose log is lost has decided on it before."""
+    scheduled: Scheduled | None = None
+    """Of a schedule's run: which one."""
 
 
 @dataclass(slots=True)
@@ -115,6 +118,20 @@ class Listing:
 
     request: ListJobDetails
     asked_ms: NowMs
+
+
+@dataclass(slots=True)
+class ScheduleRequest:
+    """A request about schedules that waits for etcd: what is kept of it."""
+
+    type: str
+    """The name of the request's class."""
+    schedule: str
+    reply_to: str
+    correlation: str
+    asked_ms: NowMs
+    run: RunSchedule | None = None
+    """Of a RunSchedule: itself."""
 
 
 @dataclass(slots=True)
@@ -178,6 +195,7 @@ class LiveJob:
     ending: Ending | None = None  # its EndJob is in flight
     awaiting: list[JobRequest] = field(default_factory=list)  # answered when its ending is stored
     subtasks: int = 0  # of its vertices
+    scheduled: Scheduled | None = None
 
     def summary(self, job: str) -> JobSummary:
         return JobSummary(
@@ -189,6 +207,7 @@ class LiveJob:
             position=self.position,
             expected_ms=self.expected_ms,
             running_ms=self.running_ms,
+            scheduled=self.scheduled,
         )
 
     @property
@@ -214,6 +233,7 @@ class EndedJob:
     ended_ms: int
     archive: str | None
     running_ms: int | None = None
+    scheduled: Scheduled | None = None
 
     def summary(self, job: str) -> JobSummary:
         return JobSummary(
@@ -223,6 +243,7 @@ class EndedJob:
             accepted_ms=self.accepted_ms,
             ended_ms=self.ended_ms,
             running_ms=self.running_ms,
+            scheduled=self.scheduled,
         )
 
     @property
@@ -291,6 +312,10 @@ class State:
     listings: dict[int, Listing] = field(default_factory=dict)
     # Requests in this generation that waited for what etcd has of them.
     listed: int = 0
+    # Number -> request about schedules, until its effect has its outcome. At most schedules.MOST.
+    schedule_requests: dict[int, ScheduleRequest] = field(default_factory=dict)
+    # Of those in this generation.
+    schedules_asked: int = 0
 
 
 def job_key(job: str) -> str:
@@ -323,5 +348,6 @@ def check(state: State) -> None:
         assert job not in state.live and waits, f"the report about {job} is never answered"
     assert all(number <= state.questions for number in state.asked)
     assert all(number <= state.listed for number in state.listings)
+    assert all(number <= state.schedules_asked for number in state.schedule_requests)
     for scope in state.starts_to_send:
         assert scope in state.received_from

@@ -32,6 +32,7 @@ def job_request(record: Client, request: client.SubmitJob) -> JobRequest:
         warnings=written(record.warnings),
         accept_before_ms=request.accept_before_ms,
         decided=record.decided,
+        scheduled=request.scheduled,
     )
     return answers.job_request(record, request, submission)
 
@@ -96,6 +97,7 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
         name=graph["name"],
         asked_log=request.log,
         asked=request.offset,
+        scheduled=submission.scheduled,
     )
     state.lookups[request.job] = EtcdLookup(acceptance=acceptance, putting=request, subtasks=subtasks)
     state.putting += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.machine import Envelope, Output, Ticked
 
-from . import closing, listing, questions, starting
+from . import closing, listing, questions, schedules, starting
 from .state import State
 
 
@@ -16,4 +16,5 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     state.put_since_tick = 0
     yield from questions.answer_overdue(state, envelope)
     yield from listing.refuse_overdue(state, envelope)
+    yield from schedules.refuse_overdue(state, envelope)
     yield from closing.advance(state, envelope)

@@ -20,6 +20,7 @@ from .exits import Exit, code_of, message_of
 from .files import files
 from .inspect import inspect as inspect_job
 from .process import describe, services, settings
+from .schedules import schedule
 from .schema import schema
 from .submit import SubmitCommand, submit
 from .validate import validate
@@ -35,6 +36,7 @@ app = typer.Typer(
 
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 app.command("run-again", rich_help_panel="Jobs")(run_again)
+app.add_typer(schedule, rich_help_panel="Jobs")
 PANELS: dict[str, list[Callable[..., None]]] = {
     "Jobs": [
         backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate,

@@ -181,7 +181,7 @@ def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: st
         accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env, os.environ.get(VARIABLE))
     except Rejected as rejected:
         if rejected.problems:
-            _print_problems(loaded, rejected.problems)
+            print_problems(loaded, rejected.problems)
             raise typer.Exit(Exit.INVALID) from None
         raise
     except KeyboardInterrupt:
@@ -310,7 +310,7 @@ def check_loaded(loaded: Loaded) -> None:
         raise typer.Exit(Exit.INVALID)
 
 
-def _print_problems(loaded: Loaded, problems: list[Any]) -> None:
+def print_problems(loaded: Loaded, problems: list[Any]) -> None:
     """What the cluster found wrong, as if it had been found here."""
     for each in problems:
         print(loaded.render(_problem(each)), file=sys.stderr)

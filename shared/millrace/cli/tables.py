@@ -111,10 +111,12 @@ def spent_line(spent: TimeSpent) -> str:
 def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None, verbose: bool = False) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed. `verbose`: also what Spark has done in each."""
     from .files import files_lines
+    from .schedules import scheduled_line
 
     job, name, state, accepted, waited, ran, waiting = summary_row(summary)
     print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
-    for head, value in (("waited", waited), ("ran", ran), ("waits", waiting)):
+    scheduled = scheduled_line(summary.scheduled) if summary.scheduled is not None else ""
+    for head, value in (("schedule", scheduled), ("waited", waited), ("ran", ran), ("waits", waiting)):
         if value:
             print(f"{head:8}  {value}")
     if detail is not None and detail.spent is not None:

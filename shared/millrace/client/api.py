@@ -18,6 +18,7 @@ from .events import Buffer, Event, Feed, follow_log
 from .job import Ending, Job, Submitting
 from .link import PendingReply, now_ms
 from .results import Results
+from .schedules import Schedules, name_rule
 from .session import about, expected
 from .tracing import Headers, headers
 
@@ -33,7 +34,7 @@ ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its lo
 REJECTED = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate, "busy": errors.Busy}
 
 
-class Millrace(Results):
+class Millrace(Results, Schedules):
     """A connected client, for any number of threads. Raises Unavailable if Kafka does not answer within 5 s.
 
     bootstrap: Kafka's host:port. token: of the blob server; needed for uploads, results and logs. timeout_s: how long a
@@ -94,27 +95,24 @@ class Millrace(Results):
         traceparent: str | None = None,
     ) -> Submitting:
         """As `submit`, without waiting for the answer: many can be on their way."""
-        uploads = dict(uploads or {})
-        if env:
-            from .environment import environment_module  # with the graph's model, which takes a while to build
-
-            module, content = environment_module(env, self._token)
-            uploads[module["sha256"]] = content
-            graph = {**graph, "modules": [*graph.get("modules", ()), module]}
-        for each in uploads.values():
-            self._upload(each)
+        graph = self._uploaded(graph, uploads, env)
         job = job or new_id(str(graph.get("name", "")))
+        fields = {"job": job, "graph": graph, "parameters": dict(parameters or {})}
+        return self._begin(client.SubmitJob, job, fields, watch, headers(traceparent))
+
+    def run_schedule(self, schedule: str, job: str | None = None, watch: bool = True) -> Job:
+        """Runs a schedule's graph now, beside its times, and returns as `submit` does. Raises NotFound."""
+        job = job or new_id(schedule)
+        return self._begin(client.RunSchedule, job, {"schedule": schedule, "job": job}, watch, []).result()
+
+    def _begin(
+        self, kind: type[client.SubmitJob] | type[client.RunSchedule], job: str, fields: dict[str, Any], watch: bool, trace: Headers
+    ) -> Submitting:
         buffer = self.feed().subscribe(job) if watch else None
         late_s = min(LATE_S, self._timeout_s / LATE_SHARE)
         deadline = time.monotonic() + self._timeout_s - late_s
         try:
-            request = client.SubmitJob(
-                job=job,
-                graph=dict(graph),
-                parameters=dict(parameters or {}),
-                accept_before_ms=now_ms() + int((self._timeout_s - late_s) * 1000),
-            )
-            trace = headers(traceparent)
+            request = kind(**fields, accept_before_ms=now_ms() + int((self._timeout_s - late_s) * 1000))
             pending = self._link.ask(request, trace)
         except ValueError as error:
             self._unwatch(job, buffer)
@@ -124,12 +122,10 @@ class Millrace(Results):
             raise
         return Submitting(job, lambda: self._answered(request, pending, trace, buffer, deadline, late_s))
 
-    def _upload(self, content: Path | bytes) -> None:
-        self._call_blobs(lambda blobs: blobs.put_bytes(content) if isinstance(content, bytes) else blobs.put_file(content))
-
     def _answered(
-        self, request: client.SubmitJob, pending: PendingReply, trace: Headers, buffer: Buffer | None, deadline: float, late_s: float
-    ) -> Job:
+        self, request: client.SubmitJob | client.RunSchedule, pending: PendingReply, trace: Headers, buffer: Buffer | None,
+        deadline: float, late_s: float,
+    ) -> Job:  # fmt: skip
         """Waits for the answer; a Dispatcher that has no room is asked again until the deadline."""
         job = request.job
         try:
@@ -256,4 +252,6 @@ def _first_sentence(error: ValueError) -> str:
     first = found(include_url=False)[0] if found is not None else None
     if first and first["loc"] == ("job",):
         return f"{first['input']!r} is no job's id: {client.JOB_ID_RULE}"
+    if first and first["loc"] == ("schedule",):
+        return name_rule(first["input"])
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}" if first else str(error)

@@ -48,9 +48,14 @@ class Queries(Session):
         if described.archive is None:
             shown = Shown(described.summary, described.detail, described.detail.cause if described.detail is not None else None)
             shown.silent = described.silent
-            return shown
+            return shown if described.silent is not None else self._scheduled(shown)
         archive = self.archive(described.archive)
         return Shown(described.summary, archive.detail, archive.cause)
+
+    def _scheduled(self, shown: Shown) -> Shown:
+        """A live job is described by its JobMaster, and which schedule it is of the Dispatcher alone knows."""
+        scheduled = self.status(shown.summary.job).scheduled
+        return Shown(shown.summary.model_copy(update={"scheduled": scheduled}), shown.detail, shown.cause)
 
     def graph_of(self, job: str) -> dict[str, Any]:
         """The graph of an ended job, as it was stored: `submit` runs it again, under a new id. Raises NotFound, and Refused where the job

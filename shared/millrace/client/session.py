@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 BUSY_S = 0.1
 WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
+
+CHANGES = (client.CancelJob, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
+"""Without an answer it is not known whether they were carried out."""
 
 R = TypeVar("R", bound=client.Reply)
 A = TypeVar("A", bound=client.AboutJob)
@@ -70,11 +74,29 @@ class Session:
                 reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
             return expected(reply, kind)
         except errors.OutcomeUnknown as unknown:
-            if isinstance(request, client.CancelJob):
+            if isinstance(request, CHANGES):
                 raise
             raise errors.Unavailable(str(unknown), "dispatcher") from None
 
     # files
+
+    def _uploaded(
+        self, graph: Mapping[str, Any], uploads: Mapping[str, Path | bytes] | None, env: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        """The graph, with the environment variables as one of its modules; all that it needs is uploaded."""
+        uploads = dict(uploads or {})
+        if env:
+            from .environment import environment_module  # with the graph's model, which takes a while to build
+
+            module, content = environment_module(env, self._token)
+            uploads[module["sha256"]] = content
+            graph = {**graph, "modules": [*graph.get("modules", ()), module]}
+        for each in uploads.values():
+            self._upload(each)
+        return dict(graph)
+
+    def _upload(self, content: Path | bytes) -> None:
+        self._call_blobs(lambda blobs: blobs.put_bytes(content) if isinstance(content, bytes) else blobs.put_file(content))
 
     def file(self, path: str) -> bytes:
         """The content of a kept file, by its path."""
@@ -128,6 +150,8 @@ def expected(reply: client.Reply, kind: type[R]) -> R:
     if isinstance(reply, client.RequestRefused):
         if reply.kind == "busy":
             raise errors.Unavailable(reply.reason, reply.silent)
+        if reply.problems:
+            raise errors.Invalid(reply.reason, reply.problems)
         raise (errors.NotFound if reply.kind == "not_found" else errors.Refused)(reply.reason)
     raise errors.Unavailable(f"the cluster answers with {reply.type} where {kind.__name__} was asked for")
 

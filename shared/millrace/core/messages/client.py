@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..states import JobState, JobStatus
 from .attempts import Fault
-from .base import Part, empty
+from .base import Part, empty, unless_set
 from .base import Reply as Reply
 from .base import Request as Request
 from .execution import JobDetail
@@ -26,6 +26,16 @@ from .processes import TaskManagerDescribed as TaskManagerDescribed
 from .processes import ThreadsDumped as ThreadsDumped
 from .processes import UploadLog as UploadLog
 from .progress import AttemptStatus
+from .schedules import DescribeSchedule as DescribeSchedule
+from .schedules import ListSchedules as ListSchedules
+from .schedules import PauseSchedule as PauseSchedule
+from .schedules import RemoveSchedule as RemoveSchedule
+from .schedules import RunSchedule as RunSchedule
+from .schedules import Scheduled
+from .schedules import ScheduleDescribed as ScheduleDescribed
+from .schedules import ScheduleRemoved as ScheduleRemoved
+from .schedules import SchedulesListed as SchedulesListed
+from .schedules import SetSchedule as SetSchedule
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
 JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
@@ -47,6 +57,8 @@ class SubmitJob(Request):
     """Values that override the graph's parameters."""
     accept_before_ms: int | None = None
     """Unix time in milliseconds after which the job must not be accepted any more (it was given up behind a broken connection)."""
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
+    """Of a schedule's run: which one."""
 
 
 class CancelJob(Request):
@@ -220,6 +232,8 @@ class RequestRefused(Reply):
     kind: Literal["not_found", "conflict", "invalid", "busy", "internal"]
     reason: str
     silent: str | None = None
+    problems: Annotated[list[Problem], Field(exclude_if=lambda problems: not problems)] = empty(list)
+    """Of a SetSchedule: all that is wrong with it."""
 
 
 class JobSummary(Part):
@@ -238,6 +252,8 @@ class JobSummary(Part):
     """When it has what it waits for, by how often slots were freed lately; null: that cannot be told."""
     running_ms: int | None = None
     """When it was first given a slot; of a job that has not ended known only if it had to wait."""
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
+    """Of a schedule's run: which one."""
 
     @property
     def state(self) -> str:

@@ -6,15 +6,24 @@ whoever posts it: what happened at the place itself, never "refused" and never "
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
-from .base import Body, Part, empty
+from .base import Body, Part, empty, unless_set
 from .client import JobDetails, ListJobDetails, ShutDown
 from .execution import Archive
 from .processes import AnyAsk
 from .progress import Order
+from .schedule_effects import ChangeSchedule as ChangeSchedule
+from .schedule_effects import FindSchedules as FindSchedules
+from .schedule_effects import ScheduleChanged as ScheduleChanged
+from .schedule_effects import SchedulesFound as SchedulesFound
+from .schedule_effects import ScheduleStored as ScheduleStored
+from .schedule_effects import StoreSchedule as StoreSchedule
+from .schedules import Scheduled
 
 
 def type_of(effect: str) -> str:
@@ -49,6 +58,8 @@ class StoredJob(Part):
     """While accepted: where its submission stands in client.commands. A cancel that stands before it was refused [R30]."""
     staging: list[str] = empty(list)
     """While dirty: folders of staged sink output, to be deleted."""
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
+    """Of a schedule's run: which one."""
 
 
 # Dispatcher -> etcd
@@ -426,6 +437,9 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         RecoverJobs: JobsRecovered,
         ListStoredJobs: StoredJobsListed,
         EndCluster: ClusterEnded,
+        StoreSchedule: ScheduleStored,
+        ChangeSchedule: ScheduleChanged,
+        FindSchedules: SchedulesFound,
     },
     RESOURCE_MANAGER: {
         FenceTaskManager: TaskManagerFenced,

@@ -16,6 +16,7 @@ from .attempts import Fault, ResultRows
 from .base import Body, Part, unless_set
 from .execution import TaskOutline, TimeSpent
 from .progress import AttemptProgress
+from .schedules import Scheduled
 
 
 class JobEvent(Body):  # [R16]
@@ -35,6 +36,8 @@ class JobAccepted(JobEvent):
     name: str
     tasks: list[TaskOutline]
     """Producers first."""
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
+    """Of a schedule's run: which one."""
 
 
 class JobWaiting(JobEvent):
