@@ -45,7 +45,7 @@ _STAMP = re.compile(rb"[0-9]{1,15}")
 log = structlog.get_logger("housekeeping")
 
 
-class Housekeeping:  # [R18], [R32]
+class Housekeeping:  # [R18], [R32], [R36]
     """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process."""
 
     def __init__(

@@ -15,7 +15,8 @@ import pytest
 from millrace.core.fold import ScopeState
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
-from millrace.io.interfaces import Put, Txn
+from millrace.core.messages.schedules import PendingRun, ScheduleProgress, StoredSchedule
+from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.storage.store import Entry, Storage, blob_path, upload_path
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
@@ -105,6 +106,27 @@ def test_uploads_may_go_earlier_than_the_rest_but_not_the_copies_of_a_live_job(w
     when_s = (world.clock.now_ms() - HOUR_MS - 1) / 1000
     os.utime(half, (when_s, when_s))
     assert world.sweep() == sorted(kept) and not half.exists()
+
+
+def test_what_a_schedule_needs_is_not_swept(world: World) -> None:
+    """Its uploads, and the tombstone of a run that is perhaps submitted again: after days without a leader the sweep comes first."""
+    schedule = StoredSchedule(
+        revision="1.1", cron="@daily", time_zone="UTC", missed="latest", overlap="skip", since_ms=1, set_ms=1, modules=[SHA]
+    )
+    progress = ScheduleProgress(pending=PendingRun(job="s-1", due_ms=1, since_ms=1))
+    values = {"schedules/s": schedule, "schedule-progress/s": progress}
+    world.store.txn(Txn([], [Put(key, each.model_dump_json().encode()) for key, each in values.items()]))
+    kept = world.file(upload_path(SHA), 9 * KEEP_MS)
+    world.file(upload_path("6" * 64), 9 * KEEP_MS)
+    for job in ("s-1", "s-2"):
+        world.set(job, "clean", ended_ms=1)
+    world.clock.advance(2 * REPEATS_MS)
+    world.request()
+    assert world.sweep() == [kept] and world.holds("s-1") is not None and world.holds("s-2") is None
+    world.store.txn(Txn([], [Put("schedules/s", b"what another build wrote")]))
+    assert world.sweep() == [kept], "what it needs is not known"
+    world.store.txn(Txn([], [Delete("schedules/s"), Delete("schedule-progress/s")]))
+    assert world.sweep() == [] and world.holds("s-1") is None
 
 
 def test_pieces_of_logs_that_were_asked_for_go_after_an_hour(world: World) -> None:

@@ -18,6 +18,7 @@ LIVENESS, WORKERS, DRAINING = (
 ASKING, ANSWERING, INSPECTING = (
     "test_resource_manager_asking.py:", "test_task_manager_answering.py:", "test_task_manager_inspecting.py:",
 )  # fmt: skip
+SCHEDULES, SCHEDULE = "test_dispatcher_schedules.py:", "none: there is no route about schedules"
 JOB, SLOTS, TASK_MANAGERS = "GET /api/v1/jobs/{job}", "GET /api/v1/slots", "GET /api/v1/taskmanagers"
 
 DISPATCHER = (
@@ -65,6 +66,20 @@ DISPATCHER = (
         "test_dispatcher_questions.py:test_what_attempts_are_doing_is_asked_of_the_job_master_and_answered_without_it_if_it_is_dead",
         "test_job_master_inspection.py:test_attempts_are_asked_and_the_client_is_answered_when_all_have",
     ), "inspect", "GET /api/v1/jobs/{job}/report"),
+    Call("none of the original: a schedule is set, paused, removed", (
+        client.SetSchedule, client.PauseSchedule, client.RemoveSchedule, client.ScheduleDescribed, client.ScheduleRemoved,
+    ), (
+        f"{SCHEDULES}test_a_schedule_is_stored_and_then_answered", f"{SCHEDULES}test_a_schedule_is_paused_resumed_and_removed",
+        f"{SCHEDULES}test_what_a_dispatcher_without_its_log_reads_again_changes_nothing",
+    ), "schedule set, schedule pause, schedule resume, schedule remove", SCHEDULE),
+    Call("none of the original: schedules are listed, and shown with their runs", (
+        client.ListSchedules, client.SchedulesListed, client.DescribeSchedule,
+    ), (
+        f"{SCHEDULES}test_schedules_are_listed_a_page_at_a_time", f"{SCHEDULES}test_a_schedule_is_shown_with_its_runs_newest_first",
+    ), "schedule list, schedule show", SCHEDULE),
+    Call("none of the original: a schedule is run by hand", (client.RunSchedule,), (
+        f"{SCHEDULES}test_a_run_by_hand_is_submitted_in_the_clients_place",
+    ), "schedule run", SCHEDULE),
     Call("the answers of JobMasters and of the ResourceManager to what it forwards", (jobs.QuestionAnswered,), (
         "test_dispatcher_questions.py:test_an_answer_shows_that_a_silent_part_is_back",
     ), "show", JOB),

@@ -21,7 +21,7 @@ from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.messages.slots import AllocateSlot
 from millrace.core.states import SlotState
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from millrace.core.topics import DISPATCHER, INBOXES, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.edge import requests as intake
 from millrace.runtime.parked import ENDED_MOST
 from millrace.runtime.snapshots import Pointer, freeze
@@ -359,7 +359,7 @@ def _replay(
             assert isinstance(record, Message)
             damages.append((record, f"I2: {machine.scope} at {offset}: {told.damage}"))
         for spoken in told.said:
-            if spoken.topic.endswith(".commands"):
+            if spoken.topic in INBOXES:
                 message = decode(spoken.value.encode())
                 assert isinstance(message, Message)
                 replayed.said.append(message)

@@ -18,7 +18,7 @@ from millrace.runtime import shut_down
 from millrace.runtime.beat import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.runtime.hosting import Hosted, Surroundings, Term
 from millrace.runtime.loop import HELD_MS, WAIT_S, ScopeLoop
-from millrace.runtime.performer import Fence
+from millrace.runtime.performer import Fence, Refused
 from millrace.runtime.service import BALANCE_S, balance
 from services.dispatcher import metrics as dispatcher_metrics
 from services.dispatcher.client_port import STUCK_S, Copier
@@ -28,6 +28,7 @@ from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
 from services.dispatcher.request_marks import RequestMarks
+from services.dispatcher.schedules.firing import LOOK_S, Firing
 from services.dispatcher.trial import AT_ONCE, Inconclusive, Read, Tried, Unreadable
 from services.job_master import metrics as job_master_metrics
 from services.job_master.core.machine import JobMaster
@@ -146,6 +147,7 @@ class ControlProcess:
         self._balance_ms = world.clock.now_ms() + int(1000 * BALANCE_S)
         self._port: ClientPortTurns | None = None
         self._housekeeping: HousekeepingTurns | None = None
+        self._schedules: ScheduleTurns | None = None
         self._copies: deque[tuple[int, Callable[[bytes | None], None], bytes]] = deque()
         around = Surroundings(
             self.bus,
@@ -174,10 +176,12 @@ class ControlProcess:
             jobs = JobStore(self.store, world.storage, world.clock.now_ms, staging)
             self._port = port = ClientPortTurns(world, self.bus, self.store)
             self._housekeeping = housekeeping = HousekeepingTurns(world, self.store, self.bus, staging)
+            self._schedules = schedules = ScheduleTurns(world, self.store, self.bus, jobs.schedules_changed)
             machine = Checked(Dispatcher(topology), check_dispatcher)
 
             def on_lead(term: Term) -> None:
                 port.lead(term)
+                schedules.lead(term)
                 housekeeping.lead(term)
 
             reopened = world.etcd.entry(f"{PREFIX}{shut_down.REOPENED}")  # a process waits for etcd before it begins; here it knows at once
@@ -246,6 +250,8 @@ class ControlProcess:
             found.append(self._port_turn)
         if self._housekeeping is not None and self._housekeeping.is_due:
             found.append(self._housekeeping.turn)
+        if self._schedules is not None and self._schedules.is_due:
+            found.append(self._schedules.turn)
         return found
 
     def due_ms(self, paused: bool = False) -> int:
@@ -348,6 +354,36 @@ class HousekeepingTurns:
         self._due_ms = now_ms + int(1000 * EVERY_S)
         self._real.sweep(now_ms, Fence(DISPATCHER, self._term.epoch), self._term.folded.state)
         return True
+
+
+class ScheduleTurns:
+    """The Dispatcher's schedules, in turns: there are none where no schedule was set."""
+
+    def __init__(self, world: World, store: MemoryStore, bus: PacedBus, changed: threading.Event) -> None:
+        self._world, self._store, self._bus, self._changed = world, store, bus, changed
+        self._term: Term | None = None
+        self._due_ms = 0
+
+    def lead(self, term: Term) -> None:
+        self._term, self._due_ms = term, self._world.clock.now_ms()
+        self._firing = Firing(self._store, self._bus, self._changed, Fence(DISPATCHER, term.epoch))
+
+    @property
+    def is_due(self) -> bool:
+        return self._term is not None and self._due_ms <= self._world.clock.now_ms() and self._world.has_schedules
+
+    def turn(self) -> bool:
+        now_ms = self._world.clock.now_ms()
+        self._due_ms = now_ms + int(1000 * LOOK_S)
+        if self._term is None or self._term.ended.is_set():
+            self._term = None
+            return False
+        appended = self._bus.appended
+        try:
+            self._firing.look(now_ms, self._term.folded.state)
+        except Refused:
+            self._term = None
+        return self._bus.appended > appended
 
 
 def tried_in_memory(log: Log, offset: int, end: int) -> Tried:

@@ -71,6 +71,10 @@ class World:
         self.starts += 1
         return self.starts
 
+    @property
+    def has_schedules(self) -> bool:
+        return bool(self.etcd.entries(f"{PREFIX}schedules/"))
+
     def has_ended(self, job: str) -> bool:
         """Whether etcd has its ending, or its tombstone."""
         entry = self.etcd.entry(f"{PREFIX}jobs/{job}")

@@ -202,6 +202,12 @@ class Scenario:
         self.cluster.client.ask(request, **fields)
         yield from ()
 
+    def schedule(self, words: list[str]) -> Iterator[str]:
+        """schedule NAME GRAPH [FIELD=VALUE...]: sets a schedule with this graph."""
+        fields = dict(word.partition("=")[::2] for word in words[2:])
+        self.cluster.client.ask(client.SetSchedule, schedule=words[0], graph=GRAPHS[words[1]](words[1]), **{"cron": "* * * * *", **fields})
+        yield from ()
+
     def send(self, words: list[str]) -> Iterator[str]:
         """send TEXT: these bytes to client.commands."""
         self.cluster.client.send(words[0].encode())
@@ -325,6 +331,7 @@ COMMANDS: dict[str, Callable[[Scenario, list[str]], Iterator[str]]] = {
     "provider": Scenario.provide,
     "submit": Scenario.submit,
     "ask": Scenario.ask,
+    "schedule": Scenario.schedule,
     "send": Scenario.send,
     "run": Scenario.go,
     "show": Scenario.show,

@@ -90,7 +90,7 @@ def list_schedules(state: State, request: client.ListSchedules, envelope: Envelo
         yield from _ask(state, request, envelope, "", effect)
 
 
-def _ask(state: State, request: client.Request, envelope: Envelope, schedule: str, effect: Body) -> Outputs:
+def _ask(state: State, request: client.Request, envelope: Envelope, schedule: str, effect: Body) -> Outputs:  # [R36]
     """Has etcd asked. A request that a Dispatcher without its log reads again is not carried out: an old one would bring back what was
     removed or changed since."""
     if envelope.body.decided:
@@ -168,7 +168,7 @@ def _submit(run: client.RunSchedule, schedule: ScheduleSummary, graph: ScheduleG
         job=run.job, graph=graph.graph, parameters=graph.parameters, accept_before_ms=run.accept_before_ms,
         reply_to=run.reply_to, correlation=run.correlation, scheduled=scheduled,
     )  # fmt: skip
-    yield Publish(CLIENT, run.schedule, body)
+    yield Publish(CLIENT, run.job, body)  # the key of its trace, too
 
 
 def _runs(state: State, schedule: str, left_out: list[ScheduleRun]) -> list[ScheduleRun]:

@@ -19,9 +19,11 @@ MISSED, OVERLAP, PAUSED = "it was missed", "the run before still went on", "the 
 REFUSED = "its job was not accepted: millrace dlq list says why"
 
 
-def decided(job_prefix: str, schedule: StoredSchedule, progress: ScheduleProgress, now_ms: int, before_lives: bool) -> ScheduleProgress:
-    """What is known of its times after a look at them: perhaps one more is pending, or some are left out. `job_prefix`: the schedule's
-    name. `before_lives`: whether the job that was accepted last goes on. Raises NoTimes."""
+def decided(  # [R36]
+    name: str, schedule: StoredSchedule, progress: ScheduleProgress, now_ms: int, before_lives: bool
+) -> ScheduleProgress:
+    """What is known of its times after a look at them: perhaps one more is pending, or some are left out. `before_lives`: whether the job
+    that was accepted last goes on. Raises NoTimes."""
     if progress.through_ms > now_ms + BACK_MS:  # the clock was ahead, and was put back: what ran has its job, and is not run again
         return progress.model_copy(update={"through_ms": now_ms})
     after_ms = max(progress.through_ms, schedule.since_ms)
@@ -42,7 +44,7 @@ def decided(job_prefix: str, schedule: StoredSchedule, progress: ScheduleProgres
         progress = left_out(progress, before[-1], MISSED, len(before))
     if before_lives and schedule.overlap == "skip" and now_ms - chosen <= LATE_MS:  # else all but one of those that are made up for
         return left_out(progress, chosen, OVERLAP)
-    pending = PendingRun(job=times.job_id(job_prefix, chosen), due_ms=chosen, since_ms=now_ms)
+    pending = PendingRun(job=times.job_id(name, chosen), due_ms=chosen, since_ms=now_ms)
     return progress.model_copy(update={"through_ms": chosen, "pending": pending})
 
 

@@ -86,7 +86,7 @@ class Schedules:
             self._fatal(f"schedules: {type(failure).__name__}: {failure}")
 
 
-class Firing:
+class Firing:  # [R36]
     """One term of it. `look` does all that is to be done at a moment, a step of each schedule. Raises Refused."""
 
     def __init__(self, store: Store, bus: Bus, changed: threading.Event, fence: Fence) -> None:

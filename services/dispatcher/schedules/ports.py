@@ -25,7 +25,7 @@ from .stored import GRAPHS, PROGRESS, SCHEDULES, Unreadable, progress_of, read, 
 SCHEDULES_MOST = 1_000
 
 
-class ScheduleStore:
+class ScheduleStore:  # [R36]
     """`changed` is set whenever a schedule may stand otherwise than before. `wall_ms` is the real clock, Unix time."""
 
     def __init__(self, store: Store, storage: Storage, wall_ms: Callable[[], int], changed: threading.Event) -> None:

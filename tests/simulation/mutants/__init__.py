@@ -61,6 +61,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     log,
     outside,
     restored,
+    scheduling,
     sharing,
     shutting,
     silent,

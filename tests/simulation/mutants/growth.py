@@ -24,7 +24,7 @@ def tombstones_stay() -> None:
 
 @mutant(32, "io/storage/store.py:Storage.sweep", "what jobs leave in storage is never deleted")
 def nothing_is_swept() -> None:
-    Storage.sweep = lambda self, prefix, older_than_ms, now_ms: Swept(0, 0)
+    Storage.sweep = lambda self, prefix, older_than_ms, now_ms, keep=(): Swept(0, 0)
 
 
 @mutant(32, "runtime/saving.py:SNAPSHOT_BYTES", "an inbox of large records fills the disk, and takes minutes to be folded again")
