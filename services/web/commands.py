@@ -120,6 +120,22 @@ class Commands:
         """Asks for a job's end: its status now."""
         return await self.call(self._recorded("cancel", job, lambda client: client.cancel(job)), wait_s)
 
+    async def schedule(
+        self, verb: Verb, name: str, what: str, command: Callable[[Millrace], T], wait_s: float = WAIT_S,
+        after: Callable[[], None] = lambda: None,
+    ) -> T:  # fmt: skip
+        """Changes a schedule, or runs it. `verb`: what the audit counts it as; it has `what` beside it. `after` is called when it is
+        over, if it was begun."""
+        recorded = self._recorded(verb, f"schedule {name}: {what}", command)
+
+        def send(client: Millrace) -> T:
+            try:
+                return recorded(client)
+            finally:
+                after()
+
+        return await self.call(send, wait_s)
+
     async def shut_down(self, wait_s: float = WAIT_S) -> ShutDown:
         """Has the cluster end in order: how far that is."""
         return await self.call(self._recorded("shut_down", "cluster", lambda client: client.shut_down()), wait_s)

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import InspectedAttempt, SlotDescribed
 from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
+from millrace.core.messages.processes import ProcessStatus, ThreadDump
+from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
 
 from .problems import Mistake
 
@@ -290,6 +292,21 @@ class Submitted(Shape):
     """Of the job, when it was accepted; null: the cluster has not answered yet."""
     url: str
     warnings: list[Mistake]
+
+
+class Schedules(Shape):
+    """All schedules, by their names."""
+
+    schedules: list[ScheduleSummary]
+    total: int
+
+
+class ScheduleShown(Shape):
+    """A schedule. Times are texts in its time zone."""
+
+    schedule: ScheduleSummary
+    runs: list[ScheduleRun]
+    """Newest first; answered where it is asked for alone."""
 
 
 class Canceled(Shape):

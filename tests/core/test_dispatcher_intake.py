@@ -250,3 +250,56 @@ def test_a_graph_that_the_checks_stumble_over_is_refused(intake: Intake, monkeyp
     assert "no SubmitJob of job j: the graph cannot be checked" in take(intake, submit(reply_to="")).refusal.reason
     monkeypatch.undo()
     assert take(intake, submit()).graph is not None, "that is not remembered"
+
+
+# Schedules
+
+
+def schedule(**fields: Any) -> bytes:
+    known = {"type": "SetSchedule", "version": 1, "schedule": "s", "graph": GRAPH, "cron": "0 3 * * *", "reply_to": "me"}
+    return json.dumps({**known, **fields}).encode()
+
+
+DATED = {"name": "d", "parameters": {"scheduled_date": "x", "n": "x"}, "vertices": {"v": {"sql": "SELECT 1", "parallelism": "${n}"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "words"),
+    [
+        ({"cron": "0 3 * *"}, ["cron"], "it has 4 fields, not 5"),
+        ({"cron": "0 0 30 2 *"}, ["cron"], "bad day-of-month"),
+        ({"time_zone": "Europe/Belin"}, ["time_zone"], "is no time zone"),
+        ({"graph": {"name": "x", "vertices": {}}}, ["vertices"], "must not be empty"),
+        ({"graph": DATED}, ["vertices", "v", "parallelism"], ""),
+        ({"parameters": {"other": "1"}}, ["parameters"], "other is given a value but not declared"),
+        ({"graph": {**GRAPH, "modules": [{"name": "a.py", "sha256": "5" * 64, "kind": "py"}]}}, ["modules", 0], "was not uploaded"),
+        ({"graph": {**GRAPH, "description": "x" * GRAPH_BYTES_MOST}}, [], "more than the"),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_is_found_when_it_is_set(
+    intake: Intake, fields: dict[str, Any], place: list[str | int], words: str
+) -> None:
+    record = take(intake, schedule(**fields))
+    assert record.request is not None and record.request.graph == {}, "nothing of it is kept"
+    assert record.problems[0].place == place and words in record.problems[0].message
+    quiet = take(intake, schedule(**fields, reply_to=""))
+    assert quiet.request is None and quiet.refusal is not None and quiet.refusal.reason.startswith("no SetSchedule of s: ")
+
+
+def test_a_schedule_that_is_right_goes_on_as_it_is_but_for_its_publishers_trace(intake: Intake) -> None:
+    raw = {**DATED, "traceparent": TRACEPARENT}
+    record = take(intake, schedule(graph=raw, parameters={"n": "1"}, time_zone="Europe/Berlin"))
+    assert record.problems == [] and record.request is not None
+    assert (record.request.graph, record.request.parameters) == (DATED, {"n": "1"}), "each run puts its parameters in"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": "a b"}, {"schedule": "a" * 71}, {"schedule": ""}, {"cron": "x" * 201}, {"missed": "some"}, {"overlap": "both"},
+        {"since_ms": -1}, {"since_ms": 1 << 48}, {"parameters": {"a": 1}}, {"graph": []}, {"paused": 1}, {"version": 2}, {"new": 1},
+    ],
+)  # fmt: skip
+def test_what_is_no_message_about_a_schedule_is_a_dead_letter(intake: Intake, fields: dict[str, Any]) -> None:
+    record = take(intake, schedule(**fields))
+    assert record.request is None and record.refusal is not None and "SetSchedule" in record.refusal.reason

@@ -18,7 +18,7 @@ LIVENESS, WORKERS, DRAINING = (
 ASKING, ANSWERING, INSPECTING = (
     "test_resource_manager_asking.py:", "test_task_manager_answering.py:", "test_task_manager_inspecting.py:",
 )  # fmt: skip
-SCHEDULES, SCHEDULE = "test_dispatcher_schedules.py:", "none: there is no route about schedules"
+SCHEDULES = "test_dispatcher_schedules.py:"
 JOB, SLOTS, TASK_MANAGERS = "GET /api/v1/jobs/{job}", "GET /api/v1/slots", "GET /api/v1/taskmanagers"
 
 DISPATCHER = (
@@ -71,15 +71,15 @@ DISPATCHER = (
     ), (
         f"{SCHEDULES}test_a_schedule_is_stored_and_then_answered", f"{SCHEDULES}test_a_schedule_is_paused_resumed_and_removed",
         f"{SCHEDULES}test_what_a_dispatcher_without_its_log_reads_again_changes_nothing",
-    ), "schedule set, schedule pause, schedule resume, schedule remove", SCHEDULE),
+    ), "schedule set, schedule pause, schedule resume, schedule remove", "PUT /api/v1/schedules/{schedule}"),
     Call("none of the original: schedules are listed, and shown with their runs", (
         client.ListSchedules, client.SchedulesListed, client.DescribeSchedule,
     ), (
         f"{SCHEDULES}test_schedules_are_listed_a_page_at_a_time", f"{SCHEDULES}test_a_schedule_is_shown_with_its_runs_newest_first",
-    ), "schedule list, schedule show", SCHEDULE),
+    ), "schedule list, schedule show", "GET /api/v1/schedules/{schedule}"),
     Call("none of the original: a schedule is run by hand", (client.RunSchedule,), (
         f"{SCHEDULES}test_a_run_by_hand_is_submitted_in_the_clients_place",
-    ), "schedule run", SCHEDULE),
+    ), "schedule run", "POST /api/v1/schedules/{schedule}/run"),
     Call("the answers of JobMasters and of the ResourceManager to what it forwards", (jobs.QuestionAnswered,), (
         "test_dispatcher_questions.py:test_an_answer_shows_that_a_silent_part_is_back",
     ), "show", JOB),

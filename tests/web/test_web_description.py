@@ -27,6 +27,7 @@ from services.web.commands import Commands
 from services.web.follow import Follows
 from services.web.view import View
 from tests.client.asked import Asked
+from tests.web.scheduled import Scheduled
 from tests.web.test_web_kept import detail
 from tests.web.test_web_tables import T0, Story, accepted, attempt
 
@@ -51,11 +52,12 @@ CHECKS = (
 """Not that all that its schemas allow is taken: a graph that is an object need be no graph."""
 
 
-class Some(Asked):
+class Some(Asked, Scheduled):
     """In place of a client: a cluster that knows job j, with each kind of answer and refusal."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
+        Scheduled.__init__(self)
         self.jobs: dict[str, Any] = {}
         self._lock = threading.Lock()
 

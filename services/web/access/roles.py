@@ -51,6 +51,13 @@ viewer    GET    /api/v1/streams/jobs/{job}
 viewer    GET    /api/v1/streams/jobs/{job}/logs
 viewer    GET    /api/v1/streams/cluster
 viewer    POST   /api/v1/validate
+viewer    GET    /api/v1/schedules
+viewer    GET    /api/v1/schedules/{schedule}
+operator  PUT    /api/v1/schedules/{schedule}
+operator  DELETE /api/v1/schedules/{schedule}
+operator  POST   /api/v1/schedules/{schedule}/pause
+operator  POST   /api/v1/schedules/{schedule}/resume
+operator  POST   /api/v1/schedules/{schedule}/run
 operator  POST   /api/v1/jobs
 operator  POST   /api/v1/jobs/{job}/cancel
 operator  POST   /api/v1/jobs/{job}/again

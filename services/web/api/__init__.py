@@ -8,7 +8,7 @@ from ..commands import Commands
 from ..kept import Kept
 from ..processes import Processes
 from ..view import View
-from . import cluster, jobs, logs, processes, questions, streams, submissions
+from . import cluster, jobs, logs, processes, questions, schedules, streams, submissions
 from .asking import known_alone
 
 
@@ -17,6 +17,7 @@ def api(view: View, commands: Commands, kept: Kept, asked: Processes, spark_hist
     router = APIRouter(prefix="/api/v1", dependencies=[Depends(known_alone)])
     for part in (
         submissions.submissions(commands),
+        schedules.schedules(commands),
         streams.streams(view),
         jobs.jobs(view, commands, kept),
         logs.logs(view, kept),

@@ -68,7 +68,7 @@ def submissions(commands: Commands) -> APIRouter:
             raise Refusal(400, "give job or Idempotency-Key: each alone makes a repeat the same job", "invalid-parameter")
         parcel = await receive(request, parameter or (), lambda what: commands.work(what, WAIT_MOST_S))
         try:
-            loaded = await commands.work(lambda: _loaded(parcel), WAIT_MOST_S)
+            loaded = await commands.work(lambda: loaded_of(parcel), WAIT_MOST_S)
             id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
             response.headers["Location"] = where = f"/api/v1/jobs/{id}"
             accepted = await commands.submit(
@@ -132,7 +132,7 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
         return models.Submitted(job=id, status=accepted.status, url=where, warnings=[])
 
 
-def _loaded(parcel: Parcel) -> Loaded:
+def loaded_of(parcel: Parcel) -> Loaded:
     """Raises Refusal for what is wrong before it is sent."""
     loaded = parcel.load()
     if loaded.errors:

@@ -33,7 +33,8 @@ class CommandRequested(Body):
     """Where the request came from."""
     verb: Verb
     target: str
-    """The job, or the number of the dead letter; of `shut_down` the cluster."""
+    """The job, or the number of the dead letter; of `shut_down` the cluster. `schedule NAME: set` and the like where it is a schedule: one
+    that is set, resumed or run counts as submitted, one that is paused or removed as canceled."""
     at_ms: int
 
 
