@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import InspectedAttempt, SlotDescribed
 from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
-from millrace.core.messages.processes import ProcessStatus, ThreadDump
 from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
 
 from .problems import Mistake
