@@ -25,6 +25,9 @@ NEW = {
     jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(client.AboutTaskManager),
     client.ShutDownCluster, jobs.SuspendJobs, jobs.ResumeJobs, jobs.JobsSuspended, effects.EndCluster, effects.ClusterEnded,
     jobs.NotEnoughResources,
+    client.SetSchedule, client.PauseSchedule, client.RemoveSchedule, client.RunSchedule, client.DescribeSchedule, client.ListSchedules,
+    effects.StoreSchedule, effects.ScheduleStored, effects.ChangeSchedule, effects.ScheduleChanged, effects.FindSchedules,
+    effects.SchedulesFound,
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {
