@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
@@ -50,11 +50,6 @@ class Part(BaseModel):
 def unless_set(value: object) -> bool:
     """Of a field of later versions: where it has its default, messages are as before."""
     return value is None or value is False or value == ""  # not 0, which is a value
-
-
-def left_out_if(test: Callable[[Any], bool]) -> Any:
-    """A field of later versions that messages do not have where this is so of its value; their schema says that it need not be there."""
-    return Field(exclude_if=test, json_schema_extra={"left_out": True})
 
 
 def empty(kind: type[dict[Any, Any]] | type[list[Any]]) -> Any:

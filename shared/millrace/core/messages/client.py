@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..states import JobState, JobStatus
 from .attempts import Fault
-from .base import Part, empty, left_out_if, unless_set
+from .base import Part, empty, unless_set
 from .base import Reply as Reply
 from .base import Request as Request
 from .execution import JobDetail
@@ -57,7 +57,7 @@ class SubmitJob(Request):
     """Values that override the graph's parameters."""
     accept_before_ms: int | None = None
     """Unix time in milliseconds after which the job must not be accepted any more (it was given up behind a broken connection)."""
-    scheduled: Annotated[Scheduled | None, left_out_if(unless_set)] = None
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
     """Of a schedule's run: which one."""
 
 
@@ -232,7 +232,7 @@ class RequestRefused(Reply):
     kind: Literal["not_found", "conflict", "invalid", "busy", "internal"]
     reason: str
     silent: str | None = None
-    problems: Annotated[list[Problem], left_out_if(lambda problems: not problems)] = empty(list)
+    problems: Annotated[list[Problem], Field(exclude_if=lambda problems: not problems)] = empty(list)
     """Of a SetSchedule: all that is wrong with it."""
 
 
@@ -252,7 +252,7 @@ class JobSummary(Part):
     """When it has what it waits for, by how often slots were freed lately; null: that cannot be told."""
     running_ms: int | None = None
     """When it was first given a slot; of a job that has not ended known only if it had to wait."""
-    scheduled: Annotated[Scheduled | None, left_out_if(unless_set)] = None
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
     """Of a schedule's run: which one."""
 
     @property

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
-from .base import Body, Part, empty, left_out_if, unless_set
+from .base import Body, Part, empty, unless_set
 from .client import JobDetails, ListJobDetails, ShutDown
 from .execution import Archive
 from .processes import AnyAsk
@@ -56,7 +58,7 @@ class StoredJob(Part):
     """While accepted: where its submission stands in client.commands. A cancel that stands before it was refused [R30]."""
     staging: list[str] = empty(list)
     """While dirty: folders of staged sink output, to be deleted."""
-    scheduled: Annotated[Scheduled | None, left_out_if(unless_set)] = None
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
     """Of a schedule's run: which one."""
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ..states import WorkerStateShown
 from .attempts import Fault, ResultRows
-from .base import Body, Part, left_out_if, unless_set
+from .base import Body, Part, unless_set
 from .execution import TaskOutline, TimeSpent
 from .progress import AttemptProgress
 from .schedules import Scheduled
@@ -36,7 +36,7 @@ class JobAccepted(JobEvent):
     name: str
     tasks: list[TaskOutline]
     """Producers first."""
-    scheduled: Annotated[Scheduled | None, left_out_if(unless_set)] = None
+    scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
     """Of a schedule's run: which one."""
 
 
