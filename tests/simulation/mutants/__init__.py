@@ -61,7 +61,6 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     log,
     outside,
     restored,
-    scheduling,
     sharing,
     shutting,
     silent,

@@ -11,7 +11,6 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
-from tests.simulation.scheduling import schedules_run
 from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import a_shard_stays_away, large_lists
@@ -189,10 +188,9 @@ SCENES: dict[int, Callable[[int], None]] = {
     33: workers_come_and_go,
     34: shut_down_and_up,
     35: two_halves,
-    36: schedules_run,
 }
 """Rule -> what is run instead of a trial, for the mutants in the files of SCENES_OF."""
-SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".scheduling")
+SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs")
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:
