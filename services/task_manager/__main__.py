@@ -18,7 +18,7 @@ from millrace.runtime.settings import BadSettings
 
 from .incarnation import EtcdProbe
 from .journal import Journal
-from .metrics import of_spark, readings
+from .metrics import of_blobs, of_spark, readings
 from .ports.lane import OnEvent, SlotFactory, SlotPort
 from .ports.slots import Slots
 from .running import health, run
@@ -67,8 +67,9 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     shell.use(slots)
     process.wake = shell.inputs.wake
     server = watched(
-        settings, lambda: health(shell), lambda: readings(shell, slots.blobs), lambda: of_spark(slots.work), lambda: of_kafka(process.bus)
-    )
+        settings, lambda: health(shell), lambda: readings(shell), lambda: of_blobs(slots.blobs), lambda: of_spark(slots.work),
+        lambda: of_kafka(process.bus),
+    )  # fmt: skip
     port = server.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)

@@ -33,12 +33,16 @@ def of_spark(work: SparkWork) -> Iterator[Sample]:
     yield metrics.SPARK_PEAK.of(peak)
 
 
-def readings(shell: Shell, blobs: BlobCache) -> Iterator[Sample]:
-    """Its gauges. Any thread."""
+def of_blobs(blobs: BlobCache) -> Iterator[Sample]:
+    """Its cache of jobs' files. Any thread."""
     held = blobs.held()
     yield metrics.BLOBS_HELD.of(held.files)
     yield metrics.BLOBS_HELD_BYTES.of(held.bytes)
     yield metrics.BLOBS_USED.of(held.used)
+
+
+def readings(shell: Shell) -> Iterator[Sample]:
+    """Its other gauges. Any thread."""
     yield metrics.LOOP_AGE.of((shell.clock() - shell.turned_ms) / 1000, TASK_MANAGER)
     folded = shell.folded
     if folded is None:
