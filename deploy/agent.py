@@ -7,6 +7,7 @@ with nobody else: leaders come and go meanwhile.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class Agent:
     earlier one still asks for is refused, for its successor has counted."""
 
     start_process: Callable[[str], Running]
+    host: str = field(default_factory=socket.gethostname)  # as its TaskManagers name it when they register
     running: dict[str, Running] = field(default_factory=dict)
     epoch: int = 0
     closed: bool = False

@@ -29,7 +29,7 @@ def served(agent: Agent, token: str) -> Starlette:
 
     def workers(request: Request) -> Response:
         epoch = guarded(request)
-        return _answer(lambda: {"workers": agent.workers(epoch)})
+        return _answer(lambda: {"workers": agent.workers(epoch), "host": agent.host})
 
     def worker(request: Request) -> Response:
         epoch, name = guarded(request), request.path_params["name"]

@@ -23,6 +23,7 @@ def shows(state: State) -> Iterator[Sample]:
             states[slot.state.value] = states.get(slot.state.value, 0) + 1
     waiting = [job.since_ms for job in gently(state.jobs.values()) if job.waits]
     yield metrics.TASK_MANAGERS.of(len(state.task_managers))
+    yield metrics.HOSTS_BLOCKED.of(len(state.blocklist.hosts))
     yield metrics.TASK_MANAGERS_STARTING.of(sum(each.state in PENDING_WORKER for each in gently(state.workers.known.values())))
     yield from metrics.SLOTS.counts(states)
     yield metrics.QUEUE_JOBS.of(len(waiting))

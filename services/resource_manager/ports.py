@@ -1,27 +1,42 @@
-"""The ResourceManager's effects: a lost TaskManager's key in etcd is deleted; its provider starts, stops and lists TaskManagers."""
+"""The ResourceManager's effects: a lost TaskManager's key in etcd is deleted; its provider starts, stops and lists TaskManagers; blocked
+hosts stand in etcd, `blocklist/<host>`."""
 
 from __future__ import annotations
 
+import inspect
+
+import structlog
+from pydantic import ValidationError
+
 from millrace.core.messages.base import Body
+from millrace.core.messages.blocklist import BLOCKED_MOST, BlockedHost
 from millrace.core.messages.effects import (
+    BlocklistRead,
+    BlockStored,
     FenceTaskManager,
     ListWorkers,
+    ReadBlocklist,
     StartWorker,
     StopWorker,
+    StoreBlock,
     TaskManagerFenced,
     WorkersListed,
     WorkerStarted,
     WorkerStopped,
 )
 from millrace.core.topics import task_manager_key
-from millrace.io.interfaces import Compare, Delete, Store, Txn, Unavailable
+from millrace.io.interfaces import Compare, Delete, Put, Store, Txn, Unavailable, pages
 from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 from .providers import NotProvided, Provider
 
 AT_ONCE = 4  # workers that are started at the same time, and as many that are stopped
+BLOCKLIST = "blocklist/"
 WORDS_MAX = 300  # characters of what a provider says
 LISTED_MAX, LISTED_WORDS_MAX = 1_000, 150  # workers, and characters of each: more may not fit into one record
+
+
+log = structlog.get_logger("ports")
 
 
 def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28], [R33]
@@ -40,7 +55,7 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         leader asks for that was replaced: so each asks etcd once more before it takes a refusal for an outcome."""
         fence.check(store)
         try:
-            provider.start(effect.worker, fence.epoch)
+            _start(provider, effect, fence)
         except NotProvided as failure:
             fence.check(store)
             return WorkerStarted(worker=effect.worker, problem=_words(failure))
@@ -66,14 +81,51 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         if len(listed) > LISTED_MAX:
             return WorkersListed(number=effect.number, problem=f"it has {len(listed)} TaskManagers, and {LISTED_MAX} are too many")
         found = {name: None if ended is None else ended[:LISTED_WORDS_MAX] for name, ended in listed.items()}
-        return WorkersListed(number=effect.number, workers=found)
+        hosts = [str(host)[:LISTED_WORDS_MAX] for host in getattr(provider, "hosts", ())]
+        return WorkersListed(number=effect.number, workers=found, hosts=hosts if len(hosts) <= BLOCKED_MOST else [])  # else one is free
 
     return {
         FenceTaskManager: PerEffect(fence_task_manager),
         StartWorker: PerEffect(start_worker, AT_ONCE),
         StopWorker: PerEffect(stop_worker, AT_ONCE),
         ListWorkers: PerEffect(list_workers),
+        **blocklist_ports(store),
     }
+
+
+def blocklist_ports(store: Store) -> dict[type[Body], Port]:  # [R17], [R37]
+    def store_block(effect: StoreBlock, fence: Fence) -> BlockStored:
+        key, blocked = f"{BLOCKLIST}{effect.host}", effect.blocked
+        change = Delete(key) if blocked is None else Put(key, blocked.model_dump_json(exclude_defaults=True).encode())
+        if not store.txn(Txn([fence.compare()], [change])).succeeded:
+            raise Refused
+        return BlockStored(number=effect.number)
+
+    def read_blocklist(effect: ReadBlocklist, fence: Fence) -> BlocklistRead:
+        """Nobody writes any more for a leader of before: it is not the leader any more when this one is."""
+        fence.check(store)
+        found: list[BlockedHost] = []
+        for entry in pages(store, BLOCKLIST):
+            try:
+                blocked = BlockedHost.model_validate_json(entry.value)
+            except ValidationError:
+                blocked = None
+            if blocked is None or entry.key != f"{BLOCKLIST}{blocked.host}" or len(found) >= BLOCKED_MOST:
+                log.error("a host may not be blocked any more: what etcd holds of it cannot be used", key=entry.key)
+            else:
+                found.append(blocked)
+        return BlocklistRead(hosts=found)
+
+    return {StoreBlock: PerEffect(store_block), ReadBlocklist: PerEffect(read_blocklist)}
+
+
+def _start(provider: Provider, effect: StartWorker, fence: Fence) -> None:
+    if not effect.avoid:
+        provider.start(effect.worker, fence.epoch)
+    elif "avoid" not in inspect.signature(provider.start).parameters:  # one that was written before there was a blocklist
+        raise NotProvided("hosts are blocked, and its provider cannot avoid them: its `start` takes no `avoid`")
+    else:
+        provider.start(effect.worker, fence.epoch, avoid=effect.avoid)
 
 
 def _words(failure: NotProvided) -> str:

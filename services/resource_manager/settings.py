@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib import import_module
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
@@ -48,6 +48,11 @@ class ResourceManagerSettings(ServiceSettings):
         DEFAULTS.ageing_ms, ge=1, description="So much waiting for slots outweighs one step of priority: no job waits for ever."
     )
 
+    slots_placement: Literal["longest_free", "packed", "spread"] = Field(
+        DEFAULTS.slots_placement,  # type: ignore[arg-type]  # one of them
+        description="Which of the free slots of a size a job gets. longest_free: the one that is free for longest; packed: one of the "
+        "TaskManager of which most is in use, so that others are idle; spread: one of that of which least is.",
+    )
     not_enough_resources_ms: int | None = Field(
         None,
         ge=1,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from millrace.client import Job, Millrace, MillraceError, OutcomeUnknown, Rejected, Unavailable
 from millrace.core.messages.audit import Verb
-from millrace.core.messages.client import ShutDown
+from millrace.core.messages.client import BlockedHostInfo, ShutDown
 
 from .access.audit import Recorder
 from .access.who import current
@@ -139,6 +139,16 @@ class Commands:
     async def shut_down(self, wait_s: float = WAIT_S) -> ShutDown:
         """Has the cluster end in order: how far that is."""
         return await self.call(self._recorded("shut_down", "cluster", lambda client: client.shut_down()), wait_s)
+
+    async def block(self, host: str, for_ms: int | None, reason: str, evacuate: bool, wait_s: float = WAIT_S) -> BlockedHostInfo:
+        """Has no slot of a host granted any more: the host as it is now. Its list says by whose login, where there is one."""
+        by = current.get().name or "over HTTP"
+        command = self._recorded("block", host, lambda client: client.block(host, for_ms, reason, evacuate=evacuate, by=by))
+        return await self.call(command, wait_s)
+
+    async def unblock(self, host: str, wait_s: float = WAIT_S) -> bool:
+        """Has slots of a host granted again; whether it was blocked."""
+        return await self.call(self._recorded("unblock", host, lambda client: client.unblock(host)), wait_s)
 
     async def redrive(self, number: int, send: Callable[[Millrace], T], wait_s: float = WAIT_S) -> T:
         """Sends the record of a dead letter again, by `send`."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from millrace.core.messages.attempts import Fault
+from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo, ForMs, Reason
 from millrace.core.messages.client import InspectedAttempt, SlotDescribed
 from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
 from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
@@ -151,6 +152,8 @@ class TaskManagerRow(Shape):
     gone_ms: int | None
     reason: str | None
     """Why it is gone."""
+    blocked: BlockedHost | None = None
+    """Of one whose host is blocked: none of its slots is granted."""
 
 
 class SlotRow(Shape):
@@ -267,6 +270,29 @@ class Leaders(Shape):
     leaders: list[LeaderRow]
 
 
+class Blocklist(Shape):
+    as_of: AsOf
+    hosts: list[BlockedHostInfo]
+    """By name."""
+
+
+class Block(BaseModel):
+    """How a host is blocked."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", strict=True)
+
+    for_ms: ForMs | None = None
+    """For so long; null: until it is unblocked."""
+    reason: Reason = ""
+    evacuate: bool = False
+    """What runs there is moved, too: it begins again elsewhere, which counts as no failure."""
+
+
+class Unblocked(Shape):
+    host: str
+    was_blocked: bool
+
+
 class Overview(Shape):
     as_of: AsOf
     jobs: dict[str, int]
@@ -274,6 +300,8 @@ class Overview(Shape):
     slots: dict[str, int]
     """How many slots there are of each state."""
     task_managers: int
+    hosts_blocked: int
+    """Hosts of which no slot is granted."""
     task_managers_starting: int
     """That were asked for, and have not registered."""
     task_managers_least: int

@@ -72,6 +72,7 @@ def test_what_needs_no_cluster_works(alone: Alone, args: list[str]) -> None:
     if args[0] == "--help":
         jobs = {"submit", "list", "queue", "show", "result", "logs", "inspect", "files", "cancel", "events", "validate"}
         jobs |= {"taskmanagers", "slots", "services", "describe", "settings", "deregister", "shutdown", "schema", "audit"}
+        jobs |= {"block", "unblock", "blocked"}
         jobs |= {"run-again", "backfill", "schedule"}
         assert jobs == set(re.findall(r"^│ ([a-z][a-z-]+) ", shown, re.MULTILINE))
     elif args[0] == "schema":

@@ -6,7 +6,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from millrace.core.machine import Born, Configured, Envelope, Say, Ticked
+from millrace.core.machine import Born, Configured, Do, Envelope, Publish, Say, Ticked
+from millrace.core.messages.blocklist import BlockedHost
+from millrace.core.messages.effects import BlocklistRead, ReadBlocklist
+from millrace.core.messages.events import BlocklistChanged
 from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, RequestSlots, SlotSpec, TaskManagerLost
 from millrace.core.messages.slots import (
     AllocateSlot,
@@ -32,7 +35,12 @@ class Driver:
         self.checks = True
         self.away_ms = 0  # by which machine time lags behind the broker's clock
         self.lives: dict[str, int] = {}
-        assert self.core(Configured({})) == [] and self.core(Born()) == []
+        assert self.core(Configured({})) == []
+        if generation == 1:
+            assert self.core(Born()) == []
+            return
+        assert self.core(Born()) == [Do("blocklist", ReadBlocklist())], "an earlier life may have blocked hosts"
+        assert self.core(BlocklistRead(hosts=[])) == [blocklist_changed(self.now_ms)]
 
     def say(self, sender: str, body: Any, life: int | None = None) -> list[Any]:
         self.record += 1
@@ -94,6 +102,10 @@ def granted(job: str, allocation: str, slot: int = 0, scope: str = TM_A, shard: 
 
 def lost(name: str, incarnation: int, reason: str, shard: str = JM0) -> Say:
     return Say(shard, TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
+
+
+def blocklist_changed(at_ms: int, *hosts: BlockedHost, count: int = 1) -> Publish:
+    return Publish("cluster.events", "blocklist", BlocklistChanged(hosts=list(hosts), at_ms=at_ms, count=count))
 
 
 REGISTERED = TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600)

@@ -100,6 +100,13 @@ def test_who_deregisters_the_cluster_is_told_that_the_resource_manager_is_silent
     assert later(world) == [client.ClusterDeregistered(correlation="2", workers=0, silent=RM)]
 
 
+def test_who_blocks_a_host_is_told_that_the_resource_manager_is_silent() -> None:
+    world = settled()
+    world.request(client.BlockHost(host="a", reply_to="c", correlation="2"))
+    reason = f"{RM} does not answer: look later what it has done (`millrace blocked`)"
+    assert later(world) == [client.RequestRefused(correlation="2", kind="busy", reason=reason, silent=RM)]
+
+
 def test_who_is_known_to_be_silent_is_not_asked_again_and_again() -> None:
     """Else it would answer all that was asked for days, when it is back."""
     world = settled()

@@ -280,6 +280,25 @@ def test_a_cluster_is_deregistered_once_however_often_the_request_is_read() -> N
     assert world.tell(again(request, 7)) == []
 
 
+def test_the_blocklist_is_the_resource_managers_and_is_changed_once_however_often_a_request_is_read() -> None:
+    world = settled()
+    block = client.BlockHost(host="a", for_ms=60_000, reason="disk", by="ada", evacuate=True, reply_to="c", correlation="2")
+    told = jobs.AskBlocklist(
+        what="block", host="a", for_ms=60_000, reason="disk", by="ada", evacuate=True, reply_to="c", correlation="2", number=1
+    )  # fmt: skip
+    assert world.request(block) == [Say("resource-manager", told)]
+    unblock = client.UnblockHost(host="a", reply_to="c", correlation="3")
+    told = jobs.AskBlocklist(what="unblock", host="a", reply_to="c", correlation="3", number=2)
+    assert world.request(unblock) == [Say("resource-manager", told)]
+    for number, request in enumerate((block, unblock), 7):
+        assert [each.kind for each in bodies(world.tell(again(request, number)))] == ["conflict"]
+    [said] = world.tell(again(client.ListBlockedHosts(reply_to="c", correlation="4"), 9))
+    assert said.body == jobs.AskBlocklist(what="list", reply_to="c", correlation="4", number=3)
+    assert world.request(client.ListBlockedHosts()) == []
+    told = jobs.AskBlocklist(what="unblock", host="a", reply_to="", correlation="")
+    assert world.request(client.UnblockHost(host="a")) == [Say("resource-manager", told)], "who wants no answer is obeyed, too"
+
+
 def test_while_no_resource_manager_is_heard_the_client_is_told() -> None:
     world = World()
     [refused] = bodies(world.request(client.GetClusterOverview(reply_to="c", correlation="2")))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import PassedOver, PeerBorn, Ticked
-from millrace.core.messages import effects, jobs, slots
+from millrace.core.messages import blocklist, effects, jobs, slots
 from millrace.core.messages.links import LINKS
 from millrace.core.states import ENDED_JOB, JobStatus
 from tests.core.of_job_master import REPORT, RM, SINK, TM, TWO, USER, D, Shard
@@ -93,6 +93,10 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "not enough": (jobs.NotEnoughResources(job="j", reason="it wants more than there can be"), RM),
     "lost": (jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM),
     "lost long ago": (jobs.TaskManagerLost(task_manager="t1", incarnation=0, reason="silent"), RM),
+    "blocked": (blocklist.TaskManagersBlocked(hosts=[blocklist.BlockedTaskManagers(host="h", task_managers=["t1"])]), RM),
+    "evacuated": (
+        blocklist.TaskManagersBlocked(hosts=[blocklist.BlockedTaskManagers(host="h", evacuate=True, task_managers=["t1"])]), RM,
+    ),
     "lost another": (jobs.TaskManagerLost(task_manager="t2", incarnation=1, reason="silent"), RM),
     "same offer": (offer("a1"), TM),
     "new offers": (offer("n1", "n2", "n3"), TM),

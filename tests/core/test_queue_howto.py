@@ -10,8 +10,10 @@ import yaml
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import Configured
+from services.resource_manager.core.placement import PLACEMENTS
 from services.resource_manager.settings import ResourceManagerSettings, TenantLimits
-from tests.core.of_resource_manager import TM_B
+from tests.core.of_resource_manager import TM_B, Driver
+from tests.core.of_workers import grants
 from tests.core.test_resource_manager_tenants import driver
 
 TEXT = (Path(__file__).parents[2] / "docs" / "queue.md").read_text()
@@ -25,14 +27,15 @@ def test_its_graphs_name_a_tenant_and_want_their_slots_together() -> None:
 
 
 def test_its_settings_are_those_of_a_resource_manager() -> None:
-    (block,) = (block for block in BLOCKS if "resource_manager" in block)
+    block, placed = (block for block in BLOCKS if "resource_manager" in block)
+    assert ResourceManagerSettings(**placed["resource_manager"]).slots_placement == "spread"
     read = ResourceManagerSettings(**block["resource_manager"])
     told = {"research": {"slots": 2, "weight": 1}, "reports": {"weight": 3}, "*": {"slots": 8, "weight": 1}}
     assert read.deciding()["tenants"] == told
 
 
 def test_its_queue_is_what_these_settings_lead_to() -> None:
-    (block,) = (block for block in BLOCKS if "resource_manager" in block)
+    block, _ = (block for block in BLOCKS if "resource_manager" in block)
     cluster = driver(4096, 4096)
     cluster.register(TM_B, memory_mb=(4096, 4096))
     limits = {name: TenantLimits.model_validate(each) for name, each in block["resource_manager"]["tenants"].items()}
@@ -46,6 +49,19 @@ def test_its_queue_is_what_these_settings_lead_to() -> None:
     found = {each.body.job: (each.body.position, each.body.reason) for each in cluster.tick()}
     shown = re.findall(r"^    (\d*) +([a-z]+-\d) +\w+ +[-\d]+ [:\d]+ +(?:[\d.]+ s)? +(\S.*)$", TEXT, re.MULTILINE)
     assert {job: (int(place) if place else None, why) for place, job, why in shown} == found
+
+
+def test_where_it_says_that_slots_are_granted_they_are() -> None:
+    shown = re.findall(r"^    ((?:longest_free|packed|spread)\S*(?:, packed)?) +tm-1 (\d), tm-2 (\d), tm-3 (\d)$", TEXT, re.MULTILINE)
+    found = {placement: [int(each) for each in counts] for names, *counts in shown for placement in names.split(", ")}
+    assert set(found) == set(PLACEMENTS)
+    for placement, counts in found.items():
+        cluster = Driver().declared()
+        cluster.core(Configured({"slots_placement": placement}))
+        for number in (1, 2, 3):
+            cluster.register(f"task-manager/tm-{number}", memory_mb=(1024,) * 3)
+        given = [name for _, name in grants(cluster.ask("j", 6))]
+        assert [given.count(f"tm-{number}") for number in (1, 2, 3)] == counts
 
 
 def test_what_it_shows_of_a_gang_is_what_one_is_told() -> None:

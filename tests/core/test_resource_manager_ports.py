@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import ListWorkers, StartWorker, StopWorker, WorkersListed, WorkerStarted
+from millrace.core.messages.blocklist import BlockedHost
+from millrace.core.messages.effects import (
+    BlocklistRead,
+    BlockStored,
+    ListWorkers,
+    ReadBlocklist,
+    StartWorker,
+    StopWorker,
+    StoreBlock,
+    WorkersListed,
+    WorkerStarted,
+)
 from millrace.core.topics import RESOURCE_MANAGER
 from millrace.io.interfaces import Put, Txn
 from millrace.runtime.performer import Fence, Refused
@@ -63,3 +74,47 @@ def test_what_it_refuses_a_leader_that_leads_is_told() -> None:
     assert provider.perform(StartWorker(worker=W1)) == WorkerStarted(worker=W1, problem=words)
     assert provider.perform(ListWorkers(number=1)) == WorkersListed(number=1, problem=words)
     assert provider.perform(StopWorker(worker=W1)) is None, "it is performed again"
+
+
+class Starting(Refusing):
+    """One that starts what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(later=False)
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.hosts: Sequence[str] = ("a", "b")
+
+    def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
+        self.asked.append((worker, tuple(avoid)))
+
+    def workers(self, epoch: int) -> Mapping[str, str | None]:
+        return {W1: None}
+
+
+def test_a_provider_is_told_which_hosts_to_avoid_and_one_that_cannot_starts_none_while_there_are_some() -> None:
+    provider = Starting()
+    assert provider.perform(StartWorker(worker=W1, avoid=["a"])) == WorkerStarted(worker=W1)
+    assert provider.perform(StartWorker(worker=W1)) == WorkerStarted(worker=W1)
+    assert provider.asked == [(W1, ("a",)), (W1, ())]
+    assert provider.perform(ListWorkers(number=2)) == WorkersListed(number=2, workers={W1: None}, hosts=["a", "b"])
+    problem = "hosts are blocked, and its provider cannot avoid them: its `start` takes no `avoid`"
+    assert Refusing(later=False).perform(StartWorker(worker=W1, avoid=["a"])) == WorkerStarted(worker=W1, problem=problem)
+
+
+def test_blocked_hosts_are_kept_in_etcd_and_read_from_there() -> None:
+    provider, until = Refusing(later=False), BlockedHost(host="a:1", since_ms=1, until_ms=9, by="ada", reason="disk", evacuate=True)
+    assert provider.perform(StoreBlock(number=1, host="a:1", blocked=until)) == BlockStored(number=1)
+    assert provider.perform(StoreBlock(number=2, host="b", blocked=BlockedHost(host="b", since_ms=2))) == BlockStored(number=2)
+    provider.store.txn(Txn([], [Put("blocklist/c", b"nobody knows"), Put("blocklist/d", b'{"host":"e","since_ms":1}')]))
+    assert provider.perform(ReadBlocklist()) == BlocklistRead(hosts=[until, BlockedHost(host="b", since_ms=2)])
+    assert provider.perform(StoreBlock(number=3, host="a:1", blocked=None)) == BlockStored(number=3)
+    assert provider.perform(StoreBlock(number=4, host="b", blocked=None)) == BlockStored(number=4)
+    assert provider.perform(ReadBlocklist()) == BlocklistRead(hosts=[])
+
+
+@pytest.mark.parametrize("effect", [StoreBlock(number=1, host="a", blocked=None), ReadBlocklist()])
+def test_a_leader_that_was_replaced_writes_and_reads_no_blocklist(effect: Body) -> None:
+    provider = Refusing(later=False)
+    provider._lead()
+    with pytest.raises(Refused):
+        provider.perform(effect)

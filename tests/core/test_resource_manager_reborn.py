@@ -31,7 +31,7 @@ def test_a_reborn_resource_manager_knows_by_the_names_of_allocations_to_which_li
     assert driver.state.jobs["j"].earlier == 1
     driver.state.open_ms = 0
     assert driver.ask("j", 2) == []
-    assert [each for each in driver.free() if each.to == TM_A] == [granted("j", "2.8.0/2", 1), granted("j", "2.8.1/2", 0)]
+    assert [each for each in driver.free() if each.to == TM_A] == [granted("j", "2.9.0/2", 1), granted("j", "2.9.1/2", 0)]
 
 
 def test_a_reborn_resource_manager_grants_nothing_before_who_holds_slots_had_time_to_register():

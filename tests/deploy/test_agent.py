@@ -115,6 +115,15 @@ def test_an_earlier_leader_changes_nothing_once_a_later_one_has_asked(agent: Age
     assert provider.workers(6) == {W1: None}
 
 
+def test_on_a_blocked_host_its_agent_starts_none(agent: Agent, make: OfPython, url: str) -> None:
+    provider = ByAgent(url, TOKEN)
+    assert provider.workers(5) == {} and provider.hosts == (socket.gethostname(),)
+    with pytest.raises(NotProvided, match="^its host .* is blocked$"):
+        provider.start(W1, 5, avoid=["another", socket.gethostname()])
+    provider.start(W1, 5, avoid=["another"])
+    assert make.started == [W1]
+
+
 def test_an_id_is_not_given_again_while_its_process_is_being_stopped(agent: Agent, make: OfPython, tmp_path: Path) -> None:
     make.code = f"import signal, time; signal.signal(15, lambda *_: None); open({str(tmp_path / 'up')!r}, 'w'); time.sleep(600)"
     agent.start(W1, 5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.core.messages import client, jobs, processes, slots
+from millrace.core.messages import blocklist, client, jobs, processes, slots
 from millrace.core.messages.records import Forked, Hello
 
 from .calls import TOO_LARGE, Absent, Call
@@ -135,6 +135,19 @@ RESOURCE_MANAGER = (
         f"{MACHINE}test_a_cluster_is_deregistered_once_however_often_the_request_is_read",
         f"{DRAINING}test_a_cluster_that_is_deregistered_stops_its_workers_and_starts_none_until_that_is_undone",
     ), "deregister", "none: who may reach the page need not be able to stop the cluster's machines"),
+    Call(
+        "notifyNewBlockedNodes",
+        (
+            client.BlockHost, client.UnblockHost, client.ListBlockedHosts, jobs.AskBlocklist, blocklist.TaskManagersBlocked,
+            client.HostBlocked, client.HostUnblocked, client.BlockedHostsListed,
+        ),
+        (
+            f"{MACHINE}test_the_blocklist_is_the_resource_managers_and_is_changed_once_however_often_a_request_is_read",
+            "test_resource_manager_blocklist.py:test_a_host_is_blocked_at_once_and_its_client_is_answered_when_etcd_has_it",
+            "test_job_master_blocking.py:test_an_evacuated_attempt_is_canceled_and_runs_elsewhere_and_nothing_is_spent",
+        ),
+        "block, unblock, blocked", "PUT /api/v1/blocklist/{host}",
+    ),
     Call("requestTaskManagerInfo", (client.ListTaskManagers, jobs.Query, client.TaskManagersListed), (
         f"{MACHINE}test_questions_about_the_cluster_go_to_the_resource_manager", f"{RM}test_questions_are_answered",
     ), "taskmanagers", TASK_MANAGERS),

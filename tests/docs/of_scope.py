@@ -14,6 +14,7 @@ from millrace.io.storage.store import Storage
 from millrace.runtime.hosting import Hosted, Surroundings
 from millrace.runtime.loop import ScopeLoop
 from services.resource_manager.core.machine import ResourceManager
+from services.resource_manager.ports import blocklist_ports
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -44,7 +45,7 @@ class World:
             self.bus, self.store, self.storage, TOPOLOGY, who, build, lambda: self.lease, self.fatal.append,
             clock=self.clock.now_ms, wait=lambda event, seconds: None, beside=lambda make, then: then(b"".join(make())),
         )  # fmt: skip
-        return ScopeLoop(Hosted(ResourceManager(1), {}, {}), around)
+        return ScopeLoop(Hosted(ResourceManager(1), blocklist_ports(self.store), {}), around)
 
     def turn(self, times: int = 1, ms: int = 100) -> None:
         for _ in range(times):

@@ -167,7 +167,10 @@ def settings_own() -> str:
 
 
 def flink_settings() -> str:
-    units = {"_hours_of_seconds": "seconds, or a duration", "_hours": "a duration", "_milliseconds": "a duration", "_megabytes": "a size"}
+    units = {
+        "_hours_of_seconds": "seconds, or a duration", "_hours": "a duration", "_milliseconds": "a duration", "_megabytes": "a size",
+        "_placement": "NONE, SLOTS or MIN_RESOURCES", "_evenly": "true or false",
+    }  # fmt: skip
     all_of = [(key, named) for name, first in FLINK.items() for key, named in ((name, first), (name, ALSO.get(name))) if named is not None]
     rows = [
         (f"`{key}`", ", ".join(named.services) or "all", f"`{named.setting}`", units.get(named.taken.__name__, ""))

@@ -88,12 +88,23 @@ def test_a_place_of_the_history_goes_before_that_of_all(tmp_path: Path, common: 
     assert (found.storage_url, found.archive_url) == ("/a" if common else str(Path("data/storage").absolute()), "/b")
 
 
+@pytest.mark.parametrize("text, placement", [
+    ("taskmanager.load-balance.mode: SLOTS", "spread"), ("taskmanager.load-balance.mode: min_resources", "packed"),
+    ("taskmanager: {load-balance: {mode: NONE}}", "longest_free"), ("cluster.evenly-spread-out-slots: true", "spread"),
+    ("cluster.evenly-spread-out-slots: false", "longest_free"),
+])  # fmt: skip
+def test_where_slots_are_granted_is_told_by_its_names(tmp_path: Path, text: str, placement: str) -> None:
+    assert load(tmp_path, f"{text}\n").slots_placement == placement
+
+
 def test_a_flag_and_the_environment_go_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_LOST_AFTER_MS", "3000")
     assert load(tmp_path, "heartbeat.timeout: 2 s\n").lost_after_ms == 3000
 
 
 @pytest.mark.parametrize("text, says", [
+    ("taskmanager.load-balance.mode: TASKS", "taskmanager.load-balance.mode: 'TASKS' has no meaning here: write NONE, SLOTS, MIN_RES"),
+    ("cluster.evenly-spread-out-slots: some", "cluster.evenly-spread-out-slots: 'some' is neither true nor false"),
     ("heartbeat.timout: 2 s", "unknown setting heartbeat.timout; did you mean heartbeat.timeout?"),
     ("taskmanager.memory.jvm-overhead.fraction: 0.1", "unknown setting taskmanager.memory.jvm-overhead.fraction; "),
     ("heartbeat.timeout: soon", "heartbeat.timeout: 'soon' is no duration: write 500 ms, 10 s, 2 min, 1 h or 1 d"),

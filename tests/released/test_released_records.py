@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import TypeAdapter
 
-from millrace.core.messages import client, effects, jobs, slots
+from millrace.core.messages import blocklist, client, effects, jobs, slots
 from millrace.core.messages.links import BODIES
 from millrace.core.messages.records import Forked, Hello, decode
 from millrace.core.topics import TASK_MANAGER
@@ -24,10 +24,11 @@ NEW = {
     effects.ListWorkers, effects.WorkersListed, client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
     jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(client.AboutTaskManager),
     client.ShutDownCluster, jobs.SuspendJobs, jobs.ResumeJobs, jobs.JobsSuspended, effects.EndCluster, effects.ClusterEnded,
-    jobs.NotEnoughResources,
     client.SetSchedule, client.PauseSchedule, client.RemoveSchedule, client.RunSchedule, client.DescribeSchedule, client.ListSchedules,
     effects.StoreSchedule, effects.ScheduleStored, effects.ChangeSchedule, effects.ScheduleChanged, effects.FindSchedules,
     effects.SchedulesFound,
+    jobs.NotEnoughResources, client.BlockHost, client.UnblockHost, client.ListBlockedHosts, jobs.AskBlocklist,
+    blocklist.TaskManagersBlocked, effects.StoreBlock, effects.BlockStored, effects.ReadBlocklist, effects.BlocklistRead,
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {

@@ -30,6 +30,8 @@ from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import DECLARE_MS
 from services.task_manager.core.machine import TaskManager
+from tests.simulation import placing
+from tests.simulation.blocking import REQUESTS, Blocking, assert_blocklist
 from tests.simulation.book import Checked
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
@@ -38,7 +40,7 @@ from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
 
 NONE: Mapping[int, str] = {}
-QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob, ReportNow, *get_args(AboutTaskManager))  # others are asked
+QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob, ReportNow, *get_args(AboutTaskManager), *REQUESTS)  # others are asked
 MOVED = {kind for (kind, _), row in FAULTS.items() if row.then is MOVE}
 ENDINGS = (JobFinished, JobFailed, JobCanceled)
 
@@ -270,6 +272,7 @@ def assert_nothing_left(cluster: Cluster) -> None:
         elif scope == RESOURCE_MANAGER:
             assert not folded.state.jobs, f"I11: {scope} has jobs {folded.state.jobs}"
             assert not folded.state.asked, f"[R31]: {scope} waits for answers {folded.state.asked}"
+            assert_blocklist(cluster, folded.state.blocklist)
             registered = {name: each.slots for name, each in folded.state.task_managers.items()}
             present = {each.id: each.slot_count for each in cluster.task_managers()}
             assert {name: len(slots) for name, slots in registered.items()} == present, "I11: TaskManagers"
@@ -411,13 +414,13 @@ class Listening(Checked):
 
     def __init__(self, machine: Machine, heard: Heard) -> None:
         super().__init__(machine, lambda state: None)
-        self._heard, self._sharing = heard, Sharing()
+        self._heard, self._sharing, self._blocking = heard, Sharing(), Blocking()
 
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
         if envelope.sender:
             self._heard.take(self.scope, envelope)
-        said = self._machine.handle(state, envelope)
-        return self._sharing.watched(state, said) if self.scope == RESOURCE_MANAGER else said
+        said = self._blocking.watched(self.scope, state, envelope, self._machine.handle(state, envelope))
+        return self._sharing.watched(state, placing.watched(state, said)) if self.scope == RESOURCE_MANAGER else said
 
 
 def _busy(folded: ScopeState, record: Record) -> bool:

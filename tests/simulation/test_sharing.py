@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.simulation.placing import PACKED, SPREAD
 from tests.simulation.running import run_seed
 from tests.simulation.sharing import SHARED
 
@@ -11,3 +14,8 @@ from tests.simulation.sharing import SHARED
 @pytest.mark.parametrize("seed", range(8))
 def test_quotas_and_shares_hold_whatever_happens(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, shape=SHARED).failure is None
+
+
+@pytest.mark.parametrize("shape", [PACKED, SPREAD], ids=["packed", "spread"])
+def test_slots_are_granted_where_the_setting_says(shape: dict[str, Any]) -> None:
+    assert run_seed(3, few=True, shape=shape).failure is None

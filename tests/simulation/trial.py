@@ -33,6 +33,7 @@ from millrace.runtime.service import BALANCE_S
 from tests.simulation import faults as faults_
 from tests.simulation import workload
 from tests.simulation.audit import assert_parked, audit
+from tests.simulation.blocking import Blocker
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 from tests.simulation.slots import Timing
@@ -107,6 +108,7 @@ class Trial:
         self._early: dict[str, list[str]] = {}  # job -> cancels of it that were refused, for they came before it
         self._canceled: dict[str, None] = {}
         self._asking = random.Random(f"asks {self.seed}")
+        self._blocker = Blocker(self.seed, self.cluster, self.shape.get("task_managers", 3)) if "blocks" in self.shape else None
 
     def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
         """As the shape says, else as the seed does."""
@@ -182,13 +184,14 @@ class Trial:
             raise Stuck(f"I10: {left} do not go on: {cluster.describe()}")
 
     def _facts(self) -> tuple[int, int, int]:
-        """How much is asked, and how much is known, of jobs."""
+        """How much is asked, and how much is known, of jobs. Who unblocks hosts asks until it is done."""
         world = self.cluster.world
         known = sum(world.broker.log("job.events", k).end for k in range(world.topology.job_event_partitions))
-        return len(self._to_submit), len(self._to_cancel), known
+        asked = self._blocker.asked if self._blocker is not None else 0
+        return len(self._to_submit), len(self._to_cancel) + asked, known
 
     def _over(self) -> bool:
-        waiting = self._to_submit or self._to_cancel or not self.done.over
+        waiting = self._to_submit or self._to_cancel or not self.done.over or not (self._blocker is None or self._blocker.rests)
         return not waiting and self.cluster.ended(*self.jobs)
 
     def _live(self) -> int:
@@ -209,6 +212,9 @@ class Trial:
             client.send(f"{{no request {client.junk}".encode().ljust(large if client.junk % 8 == 7 else 0))
         if self._asking.random() < self.shape.get("asks", 0.0):
             self._ask()
+        ending = self.done.over and not self._to_submit
+        if self._blocker is not None and (ending or self._asking.random() < self.shape["blocks"]):
+            self._blocker.act(ending)
         if "max_live_subtasks" in self.cluster.deciding.get(DISPATCHER, {}):
             self._submit_refused_again()
         if self._to_submit and self._asking.random() < self.shape.get("early", 0.02):

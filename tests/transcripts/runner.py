@@ -198,7 +198,8 @@ class Scenario:
     def ask(self, words: list[str]) -> Iterator[str]:
         """ask REQUEST [JOB | FIELD=VALUE...]: CancelJob one, GetClusterOverview, DescribeTaskManager task_manager=1, ..."""
         request: type[client.Request] = getattr(client, words[0])
-        fields = dict(word.partition("=")[::2] if "=" in word else ("job", word) for word in words[1:])
+        given = dict(word.partition("=")[::2] if "=" in word else ("job", word) for word in words[1:])
+        fields = {name: True if value == "true" else value for name, value in given.items()}
         self.cluster.client.ask(request, **fields)
         yield from ()
 

@@ -83,7 +83,7 @@ def test_the_life_of_who_says_a_fact_is_in_its_id() -> None:
 def test_every_answer_has_its_as_of(web: TestClient) -> None:
     assert web.get("/api/v1/overview").json() == {
         "as_of": AS_OF, "jobs": {"INITIALIZING": 1}, "slots": {"ACTIVE": 1}, "task_managers": 1, "leaders": 1,
-        "task_managers_starting": 0, "task_managers_least": 0, "task_managers_most": None,
+        "hosts_blocked": 0, "task_managers_starting": 0, "task_managers_least": 0, "task_managers_most": None,
     }  # fmt: skip
     for path in ("jobs", "jobs/j", "taskmanagers", "slots", "leaders"):
         assert web.get(f"/api/v1/{path}").json()["as_of"] == AS_OF

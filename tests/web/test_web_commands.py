@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
-from millrace.core.messages.client import JobDetails, JobDetailsListed, Problem, ShutDown
+from millrace.core.messages.client import BlockedHostInfo, JobDetails, JobDetailsListed, Problem, ShutDown
 from services.web.app import application
 from services.web.commands import Commands, KafkaAway, NotAnswered, TooMany
 from services.web.follow import Follows
@@ -61,6 +61,18 @@ class Cluster:
     def shut_down(self) -> ShutDown:
         self._answer()
         return ShutDown(step="SUSPENDING", since_ms=7, live=3, suspended=1, workers=2)
+
+    def block(self, host: str, for_ms: int | None, reason: str, *, evacuate: bool, by: str) -> BlockedHostInfo:
+        self._answer()
+        self.asked.append((host, for_ms, reason, evacuate, by))
+        until_ms = None if for_ms is None else 7 + for_ms
+        return BlockedHostInfo(
+            host=host, since_ms=7, until_ms=until_ms, by=by, reason=reason, evacuate=evacuate, task_managers=1, slots=2, busy=1
+        )  # fmt: skip
+
+    def unblock(self, host: str) -> bool:
+        self._answer()
+        return host == "a"
 
     def show(self, job: str) -> Any:
         raise NotFound(f"there is no job {job!r}")
@@ -116,6 +128,23 @@ def test_the_cluster_is_shut_down(web: TestClient, cluster: Cluster) -> None:
     assert (answer.status_code, answer.json()) == (202, told)
     cluster.fails = Unavailable("no answer", "dispatcher")
     assert web.post("/api/v1/shutdown").status_code == 503
+
+
+def test_a_host_is_blocked_and_unblocked(web: TestClient, cluster: Cluster) -> None:
+    answer = web.put("/api/v1/blocklist/a", json={"for_ms": 60_000, "reason": "disk", "evacuate": True})
+    its = {"by": "over HTTP", "reason": "disk", "evacuate": True, "task_managers": 1, "slots": 2, "busy": 1}
+    assert (answer.status_code, answer.json()) == (200, {"host": "a", "since_ms": 7, "until_ms": 60_007, **its})
+    assert web.put("/api/v1/blocklist/b").json()["until_ms"] is None
+    assert cluster.asked == [("a", 60_000, "disk", True, "over HTTP"), ("b", None, "", False, "over HTTP")]
+    assert web.delete("/api/v1/blocklist/a").json() == {"host": "a", "was_blocked": True}
+    assert web.delete("/api/v1/blocklist/c").json() == {"host": "c", "was_blocked": False}
+    for path, body in (("a", {"for_ms": 0}), ("a", {"reason": "x" * 201}), ("a", {"until": 1}), ("-", {})):
+        assert web.put(f"/api/v1/blocklist/{path}", json=body).status_code == 400
+    cluster.fails = Refused("100 hosts are blocked, and more may not be: unblock one (`millrace blocked`)")
+    answer = web.put("/api/v1/blocklist/a")
+    assert (answer.status_code, answer.json()["detail"]) == (409, str(cluster.fails))
+    cluster.fails = Unavailable("no answer", "resource-manager")
+    assert web.put("/api/v1/blocklist/a").status_code == 503
 
 
 def test_archived_jobs_are_listed_by_the_cluster(web: TestClient, cluster: Cluster) -> None:

@@ -19,7 +19,14 @@ from schemathesis.specs.openapi import checks as of_openapi
 from millrace.client import Job, MillraceError, NotFinished, NotFound, Refused, Result, Shown
 from millrace.client.dead_letters import Letter
 from millrace.client.files import Files, KeptFile
-from millrace.core.messages.client import JobDetails, JobDetailsListed, JobReported, JobSummary, ShutDown
+from millrace.core.messages.client import (
+    BlockedHostInfo,
+    JobDetails,
+    JobDetailsListed,
+    JobReported,
+    JobSummary,
+    ShutDown,
+)
 from millrace.core.messages.events import DeadLetter
 from millrace.io.storage.store import Storage
 from services.web.app import application
@@ -84,6 +91,14 @@ class Some(Asked, Scheduled):
 
     def shut_down(self) -> ShutDown:
         return ShutDown(step="SUSPENDING", since_ms=T0, live=1, suspended=0, workers=0)
+
+    def block(self, host: str, for_ms: int | None, reason: str, *, evacuate: bool, by: str) -> BlockedHostInfo:
+        if host[0].isdigit():
+            raise Refused("100 hosts are blocked, and more may not be: unblock one (`millrace blocked`)")
+        return BlockedHostInfo(host=host, since_ms=T0, by=by, reason=reason, evacuate=evacuate, task_managers=0, slots=0, busy=0)
+
+    def unblock(self, host: str) -> bool:
+        return host == "h"
 
     def show(self, job: str) -> Shown:
         self._known(job)

@@ -342,6 +342,7 @@ def test_task_managers_slots_and_leaders() -> None:
         assert not cluster.fold(fact), "known"
     assert cluster.task_managers() == [{
         "task_manager": "tm", "incarnation": 7, "since_ms": T0 + 1, "gone_ms": None, "reason": None, "slots": 2, "host": "h",
+        "blocked": None,
     }]  # fmt: skip
     held = {"task_manager": "tm", "slot": 0, "job": "j", "task": "a", "subtask": 0, "attempt": 1}
     empty = {"job": None, "task": None, "subtask": None, "attempt": None, "reason": None}
@@ -375,6 +376,24 @@ def test_a_lost_task_manager_is_gone_until_it_joins_anew() -> None:
     cluster.fold(story.say("SlotChanged", "tm 7 0", task_manager="tm", incarnation=7, slot=0, state="BROKEN"))
     assert [row["incarnation"] for row in cluster.task_managers()] == [8]
     assert [slot["state"] for slot in cluster.slots([])] == ["FREE"], "the older incarnation's late word"
+
+
+def test_blocked_hosts_are_those_that_were_said_last() -> None:
+    cluster, story = Cluster({}), Story("cluster.events")
+    for name, host in (("a", "h"), ("b", "i")):
+        story.say("TaskManagerJoined", name, task_manager=name, incarnation=1, host=host, slots=2, states=["FREE", "FREE"])
+    one = {"host": "h", "since_ms": T0, "until_ms": None, "by": "ada", "reason": "disk", "evacuate": True}
+    other = {**one, "host": "unknown"}
+    story.say("BlocklistChanged", "blocklist", hosts=[other, one])
+    story.say("BlocklistChanged", "blocklist", hosts=[], count=1)  # said again
+    assert [cluster.fold(fact) for fact in story.facts] == [True, True, True, False]
+    assert [row["blocked"] for row in cluster.task_managers()] == [one, None]
+    in_slots = [{"task_manager": "a", "slot": 1, "job": "j", "task": "q", "subtask": 0, "attempt": 1}]
+    assert cluster.blocklist(in_slots) == [
+        {**one, "task_managers": 1, "slots": 2, "busy": 1}, {**other, "task_managers": 0, "slots": 0, "busy": 0},
+    ]  # fmt: skip
+    story.say("BlocklistChanged", "blocklist", life=2, hosts=[], count=1)
+    assert cluster.fold(story.facts[-1]) and cluster.blocked() == {}
 
 
 def test_task_managers_that_are_being_started_are_shown_and_why_the_last_one_was_not() -> None:

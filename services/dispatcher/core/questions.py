@@ -310,6 +310,32 @@ def _ask_resource_manager(state: State, request: client.Request, envelope: Envel
     yield from forward(state, kept, envelope, RESOURCE_MANAGER, query)
 
 
+def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) -> Outputs:
+    """A change once: read again by a Dispatcher that has lost its log, it would undo what was changed since."""
+    what = BLOCKLIST[type(request)]
+    if envelope.body.decided and what != "list":
+        yield from refuse(request, "conflict", "it was asked for before the Dispatcher lost its log: see `millrace blocked`, and ask again")
+        return
+    if RESOURCE_MANAGER not in state.received_from:
+        yield from refuse(request, "busy", UNHEARD)
+        return
+    fields = {name: getattr(request, name) for name in type(request).model_fields if name in jobs.AskBlocklist.model_fields}
+    body = jobs.AskBlocklist(**{**fields, "type": "AskBlocklist", "version": 1, "what": what})
+    if request.reply_to:
+        yield from forward(state, JobRequest(request.type, "", request.reply_to, request.correlation), envelope, RESOURCE_MANAGER, body)
+    elif what != "list":  # nobody waits for an answer
+        yield Say(RESOURCE_MANAGER, body)
+
+
+def _blocklist_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    reason = f"{scope} does not answer: look later what it has done (`millrace blocked`)"
+    return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=scope)
+
+
+BlocklistRequest = client.BlockHost | client.UnblockHost | client.ListBlockedHosts
+BLOCKLIST: dict[type[client.Request], Literal["block", "unblock", "list"]] = {
+    client.BlockHost: "block", client.UnblockHost: "unblock", client.ListBlockedHosts: "list",
+}  # fmt: skip
 ASKS: dict[type[client.Request], Callable[[Any], Ask]] = {
     client.DescribeTaskManager: lambda request: DescribeAsk(),
     client.DumpThreads: lambda request: ThreadsAsk(slot=request.slot),
@@ -359,6 +385,7 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.RunSchedule: OtherRow(schedules.run_schedule),
     client.DescribeSchedule: OtherRow(schedules.describe_schedule),
     client.ListSchedules: OtherRow(schedules.list_schedules),
+    **dict.fromkeys(BLOCKLIST, OtherRow(_ask_blocklist, _blocklist_without)),
     **dict.fromkeys(ASKS, OtherRow(_ask_task_manager, _task_manager_without)),
 }
 _WITHOUT = {kind.__name__: row.without for kind, row in JOB_REQUESTS.items()} | {

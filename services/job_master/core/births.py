@@ -31,6 +31,7 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[O
         yield from _declare_jobs(state, envelope)
         yield from suspension.resume(state, envelope.at_ms)  # it does not know that the cluster was to be shut down
     elif body.peer == RESOURCE_MANAGER:
+        state.blocked = {}
         yield from _declare_requests(state)
         state.declared_to = body.life
     else:

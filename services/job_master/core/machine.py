@@ -22,10 +22,10 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages import effects, jobs, slots
+from millrace.core.messages import blocklist, effects, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import attempts, bad_records, births, earlier, holding, inspection, lifecycle, scheduling, suspension
+from . import attempts, bad_records, births, blocking, earlier, holding, inspection, lifecycle, scheduling, suspension
 from .plans import compile_stored
 from .state import State
 
@@ -54,6 +54,7 @@ HANDLERS: dict[type, Handler] = {
     jobs.NotEnoughResources: holding.on_not_enough_resources,
     jobs.TaskManagerLost: holding.on_task_manager_lost,
     jobs.DeclareAgain: births.on_declare_again,
+    blocklist.TaskManagersBlocked: blocking.on_task_managers_blocked,
     # from TaskManagers
     slots.OfferSlots: holding.on_offer_slots,
     slots.FailSlot: holding.on_fail_slot,

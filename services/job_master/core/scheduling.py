@@ -62,11 +62,15 @@ def settle(
 ) -> Iterator[Output]:
     """The phases of `advance`, all but the notice of the job's status."""
     if job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
+        usable = _usable(state, job, idle)
+        if job.is_gang and len(usable) < min(len(idle), scheduled_count(job)):
+            resetting.begin_again(state, job, at_ms)
+            usable = ()
         _schedule(state, job, at_ms)
-        if offered or not _is_part(job, idle):
-            yield from _fill(state, job, at_ms, idle)
-        _watch_part(state, job, idle)
-        yield from _send_cancels(state, job, "it is to run again")
+        if offered or not _is_part(job, usable):
+            yield from _fill(state, job, at_ms, usable)
+        _watch_part(state, job, usable)
+        yield from send_cancels(state, job, "it is to run again")
     if job.status in ENDING_JOB and before not in ENDING_JOB:
         _forget_waiting(state, job, at_ms)
         canceled = job.status is JobStatus.CANCELLING
@@ -94,6 +98,15 @@ def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
     status = JobStatus.RESTARTING if waits else JobStatus.RUNNING
     if job.status is not status:
         move_job(job, status, at_ms)
+
+
+def _usable(state: State, job: Job, idle: Sequence[str]) -> Sequence[str]:  # [R37]
+    """The idle slots without those on blocked hosts, which are given back. A gang goes on with those that it has until they are
+    evacuated: it cannot go on with a part of them [R35]."""
+    if not state.blocked:
+        return idle
+    evacuated = {each: state.blocked.get(job.slots[each].task_manager) for each in idle}  # None: its host is not blocked
+    return [each for each in idle if evacuated[each] is None or (job.is_gang and not evacuated[each])]
 
 
 def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[Output]:
@@ -166,10 +179,10 @@ def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs) -> Iterato
             move_subtask(subtask, ExecutionState.CANCELING)
             subtask.canceling_ms = at_ms
             job.to_cancel.append((name, index))
-    yield from _send_cancels(state, job, reason)
+    yield from send_cancels(state, job, reason)
 
 
-def _send_cancels(state: State, job: Job, reason: str) -> Iterator[Output]:
+def send_cancels(state: State, job: Job, reason: str) -> Iterator[Output]:
     """Cancels the attempts in `to_cancel` that have not ended meanwhile, all of one TaskManager in one message."""
     plan, cancels = plan_of(state, job), dict[Scope, list[str]]()
     for name, index in job.to_cancel:

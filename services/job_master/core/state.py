@@ -191,6 +191,8 @@ class State:
     due: dict[str, NowMs] = field(default_factory=dict)  # job -> its earliest timer (queue time-out or retry)
     # TaskManager -> the last incarnation that was declared lost, until a later one is born; the last LOST_KEPT, oldest first
     lost: dict[str, int] = field(default_factory=dict)
+    # TaskManagers of blocked hosts -> whether they are evacuated, as the ResourceManager last sent them.
+    blocked: dict[Scope, bool] = field(default_factory=dict)
     declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [R11]
     inspections: dict[int, Inspection] = field(default_factory=dict)  # by the number of the question to the attempts, oldest first
     inspected: int = 0  # the last such number

@@ -31,7 +31,7 @@ NOISE = {
 """Said of many jobs at once, or again and again, or only asked about a job, by anybody at any time: no step of one job."""
 NAMES = ("job", "attempt", "attempts", "allocation", "allocations")
 """Fields that name a job, or what is its own. (A graph has a name, too.)"""
-ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined", "WorkerChanged")
+ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined", "WorkerChanged", "TaskManagersBlocked")
 """Of no job, but part of the story of every job that lives then."""
 OUTCOMES = {
     "JobAccepted": "JobGraphStored", "JobFinished": "JobResultStored", "JobFailed": "JobResultStored", "JobCanceled": "JobResultStored",

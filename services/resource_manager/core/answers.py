@@ -20,6 +20,7 @@ from millrace.core.messages.client import (
 from millrace.core.messages.jobs import Query, QuestionAnswered
 from millrace.core.topics import DISPATCHER
 
+from .blocklist import blocked_host
 from .state import State
 from .workers import pending
 
@@ -87,4 +88,5 @@ def _listed(state: State) -> Iterator[TaskManagerInfo]:
             slots=slots,
             since_ms=each.since_ms,
             last_beat_ms=each.last_beat_ms,
+            blocked=blocked_host(each.host, state.blocklist.hosts[each.host]) if each.host in state.blocklist.hosts else None,
         )

@@ -7,12 +7,13 @@ from typing import Any
 
 from millrace.core.clocks import after
 from millrace.core.machine import Envelope, Output, PassedOver, Say
-from millrace.core.messages.effects import WorkersListed, WorkerStarted, WorkerStopped
+from millrace.core.messages.blocklist import AskBlocklist
+from millrace.core.messages.effects import BlocklistRead, BlockStored, WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, JobQueued, Query, RequestSlots
 from millrace.core.messages.slots import SlotFreed
 from millrace.core.timing import registration_ms
 
-from . import answers, asking, providing, requests, shards, slot_manager, workers
+from . import answers, asking, blocklist, providing, requests, shards, slot_manager, workers
 from .state import State, shard_of
 
 Outputs = Iterator[Output]
@@ -73,6 +74,21 @@ def _ask_task_manager(state: State, body: AskTaskManager, error: str, envelope: 
         yield from asking.refuse(body, "internal", f"a fault of Millrace in handling this request: {error}")
 
 
+def _ask_blocklist(state: State, body: AskBlocklist, error: str, envelope: Envelope) -> Outputs:
+    return blocklist.refuse(body, "internal", f"a fault of Millrace in handling this request: {error}")
+
+
+def _block_stored(state: State, body: BlockStored, error: str, envelope: Envelope) -> Outputs:
+    asked = state.blocklist.answers.pop(body.number, None)
+    if asked is not None:
+        yield from _ask_blocklist(state, asked, error, envelope)
+
+
+def _blocklist_read(state: State, body: BlocklistRead, error: str, envelope: Envelope) -> Outputs:
+    """No host is blocked then, and who looks at the list sees it: a cluster that grants nothing for ever is worse."""
+    return blocklist.on_blocklist_read(state, body.model_copy(update={"hosts": []}), envelope)
+
+
 _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     RequestSlots: _request_slots,
     SlotFreed: _slot_freed,
@@ -82,5 +98,8 @@ _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     WorkersListed: _workers_listed,
     WorkerStopped: _worker_stopped,
     AskTaskManager: _ask_task_manager,
+    AskBlocklist: _ask_blocklist,
+    BlockStored: _block_stored,
+    BlocklistRead: _blocklist_read,
 }
 """Class of a record's body -> what is done instead of its handler."""

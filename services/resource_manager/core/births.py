@@ -10,14 +10,14 @@ from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
 from millrace.core.topics import DISPATCHER, JOB_MASTER, shard_number, task_manager_name
 
-from . import providing, registration, requests
+from . import blocklist, providing, registration, requests
 from .state import DECLARE_MS, Settings, State, waiting_of
 
 Outputs = Iterator[Output]
 
 
 def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
-    """Nothing is asked: shards and TaskManagers declare themselves.
+    """Shards and TaskManagers declare themselves. Which hosts are blocked only etcd knows, if there was a life before.
 
     Where a log was lost, a shard may have lost its own too, and know of no TaskManager. So all TaskManagers have time to register, with
     the allocations that they hold, before anything is granted [R11]."""
@@ -25,7 +25,7 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
     state.declare_ms = after(envelope.now_ms, DECLARE_MS)
     if envelope.generation > 1:
         state.open_ms = after(envelope.now_ms, registration_ms(state.lost_after_ms))
-    yield from ()
+        yield from blocklist.read(state)
 
 
 def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs:
@@ -39,6 +39,7 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
     if body.peer.startswith(JOB_MASTER):
         requests.forget_requests_of(state, shard_number(body.peer))
+        yield from blocklist.declare(state, shard_number(body.peer))
         return
     if body.peer == DISPATCHER:  # where it has lost its log nobody is shutting the cluster down any more
         state.workers.closing = False

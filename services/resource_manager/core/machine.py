@@ -18,7 +18,15 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages.effects import TaskManagerFenced, WorkersListed, WorkerStarted, WorkerStopped
+from millrace.core.messages.blocklist import AskBlocklist
+from millrace.core.messages.effects import (
+    BlocklistRead,
+    BlockStored,
+    TaskManagerFenced,
+    WorkersListed,
+    WorkerStarted,
+    WorkerStopped,
+)
 from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, Query, RequestSlots, TaskManagersParted
 from millrace.core.messages.slots import (
     ClientAnswered,
@@ -37,6 +45,7 @@ from . import (
     asking,
     bad_records,
     births,
+    blocklist,
     providing,
     registration,
     requests,
@@ -70,8 +79,11 @@ HANDLERS: dict[type, Handler] = {
     # from the Dispatcher
     Query: answers.on_query,
     AskTaskManager: asking.on_ask_task_manager,
+    AskBlocklist: blocklist.on_ask_blocklist,
     # from etcd
     TaskManagerFenced: registration.on_task_manager_fenced,
+    BlockStored: blocklist.on_block_stored,
+    BlocklistRead: blocklist.on_blocklist_read,
     # from the provider of TaskManagers
     WorkerStarted: workers.on_worker_started,
     WorkerStopped: workers.on_worker_stopped,
@@ -102,5 +114,5 @@ class ResourceManager:
         yield from slot_manager.grant(state, envelope)
 
     def is_idle(self, state: State) -> bool:
-        waits = state.jobs or state.expected or state.asked or workers.pending(state)
+        waits = state.jobs or state.expected or state.asked or workers.pending(state) or state.blocklist.reading
         return not waits and all(is_quiet(each) for each in state.task_managers.values())

@@ -82,13 +82,19 @@ def _start(state: State, envelope: Envelope) -> Outputs:
 
 
 def _drain(state: State, envelope: Envelope) -> Outputs:
-    """Asks those that have been idle for long enough, the highest number first, and no more than are not needed."""
+    """Asks those that have been idle for long enough, the highest number first, and no more than are not needed. On a blocked host all that
+    are idle are asked at once: they are in the way of others, if there may be some elsewhere."""
     now_ms, limits = envelope.now_ms, state.limits
     quiet = _quiet(state, now_ms)
+    if state.blocklist.hosts and not scaling.is_nowhere(state):
+        for name in quiet:
+            if state.is_blocked(name) and state.workers.known[name].state is WorkerState.REGISTERED:
+                yield from _ask_to_drain(state, name, envelope)
+        quiet = [name for name in quiet if not state.is_blocked(name)]
     if state.waiting and scaling.demanded(state, max(1, scaling.slots_most(state, 0))):
         return  # who waits may get what is idle
-    asked = sum(each.state is WorkerState.DRAINING for each in state.workers.known.values())
-    left = len(state.task_managers) - asked - limits.task_managers_min
+    asked = sum(each.state is WorkerState.DRAINING and not state.is_blocked(name) for name, each in state.workers.known.items())
+    left = scaling.usable(state) - asked - limits.task_managers_min
     free = sum(map(len, state.free.values())) - (limits.task_managers_spare if state.jobs else 0) * limits.worker_slots
     for name in reversed(quiet):
         worker, registered = state.workers.known[name], state.task_managers[name]
@@ -96,8 +102,12 @@ def _drain(state: State, envelope: Envelope) -> Outputs:
         due = worker.idle_ms is not None and now_ms >= after(worker.idle_ms, limits.worker_idle_ms)
         if worker.state is WorkerState.REGISTERED and due and left > 0 and (free >= 0 or not state.jobs):
             left -= 1
-            yield from workers.drain(state, name, now_ms, envelope.at_ms)
-            yield Say(task_manager_scope(name), DrainTaskManager(incarnation=registered.incarnation))
+            yield from _ask_to_drain(state, name, envelope)
+
+
+def _ask_to_drain(state: State, name: str, envelope: Envelope) -> Outputs:
+    yield from workers.drain(state, name, envelope.now_ms, envelope.at_ms)
+    yield Say(task_manager_scope(name), DrainTaskManager(incarnation=state.task_managers[name].incarnation))
 
 
 def _quiet(state: State, now_ms: NowMs) -> list[str]:
@@ -126,7 +136,8 @@ def on_drain_answered(state: State, body: DrainAnswered, envelope: Envelope) -> 
     if body.refused is not None or not is_quiet(state.task_managers[name]):
         workers.keep(state, name)
         return
-    reason = f"none of its slots was needed for {state.limits.worker_idle_ms} ms"
+    host, idle_ms = state.task_managers[name].host, state.limits.worker_idle_ms
+    reason = f"its host {host} is blocked" if state.is_blocked(name) else f"none of its slots was needed for {idle_ms} ms"
     yield from workers.stop(state, name, reason, envelope.at_ms)
     yield from registration.lose(state, envelope, name, reason)
 
@@ -140,7 +151,7 @@ def on_workers_listed(state: State, body: WorkersListed, envelope: Envelope) -> 
     if body.problem is not None:
         known.list_ms = after(now_ms, LIST_AGAIN_MS)
         return
-    adopting, known.listed, known.adopting = known.adopting, True, False
+    adopting, known.listed, known.adopting, known.hosts = known.adopting, True, False, body.hosts
     for name in expected:
         worker = known.known.get(name)
         ended = body.workers.get(name, "its provider does not have it any more")

@@ -25,6 +25,7 @@ from .waiting import Wanted
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
 NOTIFIED_A_TICK = 20
+HOSTS_NAMED = 3
 BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 
 
@@ -192,6 +193,8 @@ class _SlotCensus:
         state = self._state
         if not state.open:
             missing = state.shards - len(state.declared | state.silent)
+            if state.blocklist.reading:
+                return f"{part}the ResourceManager has just started and reads from etcd which hosts are blocked"
             whom = _plural(missing, "JobMaster shard") if missing else "TaskManagers"
             return f"{part}the ResourceManager has just started and waits to hear from {whom}"
         if never := self._never(wanted, job.tenant):
@@ -205,11 +208,34 @@ class _SlotCensus:
         return part + self._counts[job.memory_mb] + outlook
 
     def _count(self, memory_mb: int) -> str:
+        """The slots of this size, and what they do. Free ones on blocked hosts are told of beside the others."""
+        blocked = self._count_blocked(memory_mb)
+        others = self._count_others(memory_mb, bool(blocked))
+        return "; ".join(each for each in (others, blocked) if each)
+
+    def _count_blocked(self, memory_mb: int) -> str:
+        free: dict[str, int] = {}
+        for name, each in self._state.task_managers.items():
+            if self._state.is_blocked(name):
+                fitting = (slot.state is SlotState.FREE and slot.memory_mb >= memory_mb for slot in each.slots.values())
+                free[each.host] = free.get(each.host, 0) + sum(fitting)
+        hosts = sorted(host for host, number in free.items() if number)
+        if not hosts:
+            return ""
+        number, more = sum(free.values()), len(hosts) - HOSTS_NAMED
+        names = ", ".join(hosts[:HOSTS_NAMED]) + (f" and {more} more" if more > 0 else "")
+        on = "on a blocked host" if len(hosts) == 1 else "on blocked hosts"
+        return f"{_plural(number, 'free slot')} {'is' if number == 1 else 'are'} {on} ({names})"
+
+    def _count_others(self, memory_mb: int, are_more: bool) -> str:
         counts = {"busy": 0, "free": 0, "kept": 0, "starting": 0, "broken": 0}
         hosts, why = 0, ""
         kept = {size: turn.kept_for for size, turn in self._state.turns.items() if turn.kept_for}
         for name, task_manager in self._state.task_managers.items():
-            fitting = [slot for slot in task_manager.slots.values() if slot.memory_mb >= memory_mb]
+            fitting = [
+                slot for slot in task_manager.slots.values()
+                if slot.memory_mb >= memory_mb and not (slot.state is SlotState.FREE and self._state.is_blocked(name))
+            ]  # fmt: skip
             hosts += bool(fitting)
             for slot in fitting:
                 word = _WORDS.get(slot.state, "busy")
@@ -217,7 +243,7 @@ class _SlotCensus:
                 why = why or (f" ({name}: {slot.broken})" if slot.broken else "")
         total = sum(counts.values())
         if not total:
-            return "no TaskManager has a slot"
+            return "" if are_more else "no TaskManager has a slot"
         size = f" with {memory_mb} MB" if memory_mb else ""
         whole = f"{_plural(total, 'slot')}{size} of {_plural(hosts, 'TaskManager')}"
         for_whom = next((f" for {job}" for size_mb, job in kept.items() if size_mb >= memory_mb), "")

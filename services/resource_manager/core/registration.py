@@ -18,7 +18,7 @@ from millrace.core.messages.slots import (
 from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope, task_manager_key, task_manager_scope
 
-from . import asking, liveness, slot_manager, workers
+from . import asking, blocklist, liveness, slot_manager, workers
 from .state import Slot, State, TaskManager, task_manager_of
 
 LOST_BEFORE = "an earlier ResourceManager had declared it lost"
@@ -67,6 +67,7 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
             task_manager=name, incarnation=life, host=body.host, slots=len(slots), at_ms=envelope.at_ms,
             states=[slot.state.value for _, slot in sorted(slots.items())],
         ))  # fmt: skip
+    yield from blocklist.notify_shards(state)
     yield from freed
 
 
@@ -120,6 +121,7 @@ def lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: boo
         task_manager=name, incarnation=lost.incarnation, reason=reason, at_ms=envelope.at_ms
     ))  # fmt: skip
     yield from slot_manager.unregister(state, name)
+    yield from blocklist.notify_shards(state)
     yield from workers.lost(state, name, reason, alive=alive, envelope=envelope)
     yield from asking.answer_lost(state, name, reason)
     yield from adjust_heartbeats(state)

@@ -64,7 +64,12 @@ def slots_most(state: State, memory_mb: int) -> int:
 
 def below_least(state: State) -> int:
     """How many workers the smallest number of TaskManagers lacks."""
-    return max(0, state.limits.task_managers_min - len(state.task_managers) - len(pending(state)))
+    return max(0, state.limits.task_managers_min - usable(state) - len(pending(state)))
+
+
+def usable(state: State) -> int:
+    """The registered TaskManagers whose slots are granted."""
+    return len(state.task_managers) - sum(map(state.is_blocked, state.task_managers) if state.blocklist.hosts else ())
 
 
 class Room(NamedTuple):
@@ -75,12 +80,20 @@ class Room(NamedTuple):
 
 
 def room(state: State) -> Room:  # [R33]
-    """By the limit that allows least. A worker counts until nothing of it runs any more."""
+    """By the limit that allows least. A worker counts until nothing of it runs any more. None is started on a blocked host."""
     if state.workers.released:
         closing = state.workers.closing
         return Room(0, "the cluster is being shut down" if closing else "the cluster is deregistered (millrace deregister --undo)")
+    if is_nowhere(state):
+        return Room(0, f"all hosts of their provider are blocked ({', '.join(state.workers.hosts)})")
     rooms = [Room(max(0, most - used) // each, text) for text, most, used, each in _limits(state)]
     return min(rooms, key=lambda each: each.workers)
+
+
+def is_nowhere(state: State) -> bool:
+    """Whether all hosts on which the provider starts TaskManagers are known, and blocked."""
+    hosts = state.workers.hosts
+    return bool(hosts) and all(host in state.blocklist.hosts for host in hosts)
 
 
 def _limits(state: State) -> Iterator[tuple[str, int, int, int]]:
@@ -142,7 +155,7 @@ def outlook(state: State) -> str:
 def _coming_slots(state: State, least_mb: int) -> int:
     """The slots of registered TaskManagers that are free in a moment."""
     return sum(
-        slot.state in COMING_SLOT and slot.memory_mb >= least_mb
-        for each in state.task_managers.values()
+        slot.state in COMING_SLOT and slot.memory_mb >= least_mb and not state.is_blocked(name)
+        for name, each in state.task_managers.items()
         for slot in each.slots.values()
     )  # fmt: skip

@@ -15,7 +15,7 @@ from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, 
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
 from millrace.core.topics import task_manager_scope
 
-from . import liveness, matching, pace, queue, workers
+from . import liveness, matching, pace, placement, queue, workers
 from .state import Job, Slot, State, TaskManager, Turn, is_quiet, slot_key, task_manager_of
 
 Outputs = Iterator[Output]
@@ -57,7 +57,7 @@ def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
         name = found.job
         job = state.jobs[name]
         for size in found.sizes:
-            task_manager, slot = next(iter(state.free[size].values()))
+            task_manager, slot = placement.place(state.free[size], state.limits.slots_placement, lambda name: _use(state, name))
             allocation = allocation_name(envelope.id, state.granted, job.life)
             state.granted += 1
             granter = state.task_managers[task_manager]
@@ -69,6 +69,11 @@ def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
             yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
             others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
     yield from others
+
+
+def _use(state: State, name: str) -> placement.Use:
+    slots = state.task_managers[name].slots
+    return sum(slot.allocation is not None for slot in slots.values()), len(slots)
 
 
 def _next(state: State, now_ms: NowMs) -> matching.Match:
@@ -101,7 +106,7 @@ def _next(state: State, now_ms: NowMs) -> matching.Match:
 def give_last(state: State, name: str) -> None:
     """Puts the free slots of a TaskManager behind all others that are free."""
     for number, slot in state.task_managers[name].slots.items():
-        if slot.state is SlotState.FREE:
+        if slot.state is SlotState.FREE and not state.is_blocked(name):
             group, key = state.free[slot.memory_mb], slot_key(name, number)
             group[key] = group.pop(key)
 
@@ -110,7 +115,8 @@ def register(state: State, name: str, task_manager: TaskManager, states: Sequenc
     """Adds a TaskManager's slots, with the allocations that they carry. TaskManagerJoined has their states."""
     state.task_managers[name] = task_manager
     for slot in task_manager.slots.values():
-        state.waiting.count_slot(slot.memory_mb, 1)
+        if not state.is_blocked(name):
+            state.waiting.count_slot(slot.memory_mb, 1)
     for number, now, allocation, job in _usable_reports(state, name, states):
         yield from _change(state, name, number, now, allocation, job)
 
@@ -120,6 +126,24 @@ def unregister(state: State, name: str) -> Outputs:
     for slot in list(state.task_managers[name].slots):
         yield from _change(state, name, slot, SlotState.BROKEN, None, None)
     del state.task_managers[name]
+
+
+def exclude(state: State, name: str) -> None:
+    """The host of a TaskManager is blocked from now on: its slots are granted no more."""
+    for number, slot in state.task_managers[name].slots.items():
+        if slot.state is SlotState.FREE:
+            _take_from_free(state, slot, slot_key(name, number))
+        if slot.state is not SlotState.BROKEN:
+            state.waiting.count_slot(slot.memory_mb, -1)
+
+
+def include(state: State, name: str) -> None:
+    """The host of a TaskManager is blocked no more."""
+    for number, slot in state.task_managers[name].slots.items():
+        if slot.state is SlotState.FREE:
+            state.free.setdefault(slot.memory_mb, {})[slot_key(name, number)] = (name, number)
+        if slot.state is not SlotState.BROKEN:
+            state.waiting.count_slot(slot.memory_mb, 1)
 
 
 def report(state: State, name: str, states: Sequence[ReportedSlot], at_ms: AtMs) -> Outputs:
@@ -170,15 +194,13 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
     key, before, same = slot_key(name, number), slot.job, (slot.job, slot.allocation) == (job, allocation)
     if before in state.jobs and not same:
         state.jobs[before].ending.pop(slot.allocation or "", None)
-    if slot.state is SlotState.FREE and now is not SlotState.FREE:
-        group = state.free[slot.memory_mb]
-        del group[key]
-        if not group:
-            del state.free[slot.memory_mb]
-    elif now is SlotState.FREE and slot.state is not SlotState.FREE:
-        state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
-    broken = SlotState.BROKEN
-    state.waiting.count_slot(slot.memory_mb, (slot.state is broken) - (now is broken))
+    if not state.is_blocked(name):
+        if slot.state is SlotState.FREE and now is not SlotState.FREE:
+            _take_from_free(state, slot, key)
+        elif now is SlotState.FREE and slot.state is not SlotState.FREE:
+            state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
+        broken = SlotState.BROKEN
+        state.waiting.count_slot(slot.memory_mb, (slot.state is broken) - (now is broken))
     _count(state, slot, -1)
     slot.state, slot.allocation, slot.job = now, allocation, job
     _count(state, slot, 1)
@@ -187,6 +209,13 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
     for each in dict.fromkeys((job, before)):
         if each is not None:
             yield from queue.update(state, each)
+
+
+def _take_from_free(state: State, slot: Slot, key: str) -> None:
+    group = state.free[slot.memory_mb]
+    del group[key]
+    if not group:
+        del state.free[slot.memory_mb]
 
 
 def _count(state: State, slot: Slot, by: int) -> None:

@@ -9,6 +9,7 @@ from millrace.core.allocation import life_of
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Envelope, beside, formerly
+from millrace.core.messages.blocklist import BLOCKED_MOST, AskBlocklist, BlockedTaskManagers
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, WITH_TASK_MANAGER, SlotState, WorkerState
 from millrace.core.timing import FORWARDED_MOST
 from millrace.core.topics import shard_number, task_manager_name
@@ -31,6 +32,7 @@ class Settings:
     beats_per_s_max: int = 1000  # of all TaskManagers together
     lost_after_ms: int = 600  # at least; four intervals where those have grown, and never less than four ticks
     ageing_ms: int = 60_000  # of waiting outweigh one step of priority
+    slots_placement: str = "longest_free"  # one of placement.PLACEMENTS
     # tenant -> "slots": what its jobs may hold together, and "weight": its share among tenants; "*": each tenant that is not named.
     tenants: dict[str, dict[str, int]] = field(default_factory=dict)
     # After which a job fails that wants what the cluster cannot have; None: it waits on.
@@ -149,6 +151,7 @@ class Workers:
     # The workers that are expected in the list that is awaited; None: none is awaited.
     expected: dict[str, None] | None = None
     list_ms: NowMs = NowMs(0)  # when the next list is due
+    hosts: list[str] = field(default_factory=list)  # where the provider starts them, as the last list says; empty: not known
     away: str = ""  # why the last list did not come, in the provider's words
     failures: int = 0  # of workers, each less than a minute after the one before
     failed_ms: NowMs = NowMs(0)  # when the last of these was
@@ -160,6 +163,31 @@ class Workers:
     @property
     def released(self) -> bool:
         return self.deregistered or self.closing
+
+
+@dataclass
+class Blocked:
+    """A host of which no slot is granted. `due_ms`: when its time is over; None: it has no limit."""
+
+    since_ms: AtMs
+    until_ms: AtMs | None = None  # as people are shown it
+    due_ms: NowMs | None = None
+    by: str = ""
+    reason: str = ""
+    evacuate: bool = False
+
+
+@dataclass
+class Blocklist:
+    """The hosts that are blocked, by name. At most BLOCKED_MOST."""
+
+    hosts: dict[str, Blocked] = field(default_factory=dict)
+    reading: bool = False  # this life does not know yet what etcd has of it, and grants nothing
+    changes: int = 0  # BlocklistChanged events
+    writes: int = 0  # StoreBlock effects
+    # Number of a StoreBlock -> the client that is answered when it is done. At most ANSWERS_MOST.
+    answers: dict[int, AskBlocklist] = field(default_factory=dict)
+    sent: list[BlockedTaskManagers] = field(default_factory=list)  # to the shards, last
 
 
 @dataclass
@@ -214,11 +242,17 @@ class State:
     # Number -> question of a client to a registered TaskManager, in the order in which they came. At most FORWARDED_MOST.
     asked: dict[int, Asked] = field(default_factory=dict)
     questions: int = 0  # asked of TaskManagers in this life
+    blocklist: Blocklist = field(default_factory=Blocklist)
 
     @property
     def open(self) -> bool:
-        """Slots may be granted: each shard has declared in this life or is excluded, and TaskManagers had time to register [R11]."""
-        return len(self.declared | self.silent) == self.shards and self.ticked_ms >= self.open_ms
+        """Slots may be granted: each shard has declared in this life or is excluded, TaskManagers had time to register [R11], and it is
+        known which hosts are blocked [R37]."""
+        return len(self.declared | self.silent) == self.shards and self.ticked_ms >= self.open_ms and not self.blocklist.reading
+
+    def is_blocked(self, task_manager: str) -> bool:  # [R37]
+        """Whether the host of a registered TaskManager is blocked."""
+        return bool(self.blocklist.hosts) and self.task_managers[task_manager].host in self.blocklist.hosts
 
     def queues_for(self, job: Job) -> bool:
         """Whether a job is to be granted more, and its shard is not excluded."""
@@ -237,9 +271,9 @@ def waiting_of(state: State) -> Waiting:
     for job in state.jobs.values():
         if job.held:
             waiting.hold(job.tenant, job.held)
-    for task_manager in state.task_managers.values():
+    for each, task_manager in state.task_managers.items():
         for slot in task_manager.slots.values():
-            if slot.state is not SlotState.BROKEN:
+            if slot.state is not SlotState.BROKEN and not state.is_blocked(each):
                 waiting.count_slot(slot.memory_mb, 1)
     for name, job in state.jobs.items():
         if state.queues_for(job):
@@ -282,7 +316,7 @@ def check(state: State) -> None:
                     earlier[slot.job] = earlier.get(slot.job, 0) + 1
                 if slot.allocation in state.jobs[slot.job].ending:
                     ending[slot.job] = ending.get(slot.job, 0) + 1
-            if slot.state is SlotState.FREE:
+            if slot.state is SlotState.FREE and not state.is_blocked(name):
                 free[slot_key(name, number)] = slot.memory_mb
     assert held == {job: known.held for job, known in state.jobs.items() if known.held}, (held, state.jobs)
     assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
@@ -305,6 +339,8 @@ def check(state: State) -> None:
         assert worker.idle_ms is None or worker.state in WITH_TASK_MANAGER, (name, worker)
     assert len(state.asked) <= FORWARDED_MOST and all(number <= state.questions for number in state.asked)
     assert {asked.task_manager for asked in state.asked.values()} <= set(state.task_managers), "nobody would answer"
+    assert len(state.blocklist.hosts) <= BLOCKED_MOST and all(number <= state.blocklist.writes for number in state.blocklist.answers)
+    assert not (state.blocklist.reading and state.blocklist.hosts), "what is in etcd would be lost"
     for size, turn in state.turns.items():
         assert 0 <= turn.passed <= PASSED_MAX and (turn.kept_ms is None) == (not turn.kept_for), (size, turn)
     _check_granted(state)

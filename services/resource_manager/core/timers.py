@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.machine import Envelope, Output, Ticked
 
-from . import asking, liveness, providing, queue, registration, shards, slot_manager
+from . import asking, blocklist, liveness, providing, queue, registration, shards, slot_manager
 from .state import State
 
 
@@ -16,6 +16,7 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from registration.lose_silent(state, envelope)
     yield from registration.lose_unregistered(state, now_ms)
     yield from shards.exclude_undeclared(state, now_ms)
+    yield from blocklist.unblock_overdue(state, now_ms, envelope.at_ms)
     yield from slot_manager.grant(state, envelope)  # first: no job is sent a reason to wait for what it gets
     yield from providing.on_ticked(state, envelope)
     yield from queue.notify(state, now_ms, envelope.at_ms)

@@ -58,7 +58,7 @@ def start(state: State, at_ms: AtMs) -> Outputs:
     name = f"{PREFIX}{next(number for number in range(1, len(taken) + 2) if number not in taken)}"
     state.workers.known[name] = Worker(WorkerState.REQUESTED)
     yield _told(state, name, WorkerState.REQUESTED.value, None, at_ms)
-    yield Do(f"workers/{name}", StartWorker(worker=name))
+    yield Do(f"workers/{name}", StartWorker(worker=name, avoid=sorted(state.blocklist.hosts)))
 
 
 def stop(state: State, name: str, reason: str, at_ms: AtMs, *, failed: bool = False) -> Outputs:  # [R33]

@@ -3,7 +3,7 @@ which runs them as processes of its host. Any other one is named by its factory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -16,10 +16,14 @@ class Provider(Protocol):
 
     `epoch` is the term of the leader that asks; it grows with each leader. Once a provider has answered `workers` of an epoch, it should do
     nothing for a lower one: a leader that was replaced, and does not know it, would change what its successor has seen. All calls are
-    made on threads of the leading ResourceManager, several at once, and should return within seconds. All raise NotProvided."""
+    made on threads of the leading ResourceManager, several at once, and should return within seconds. All raise NotProvided.
 
-    def start(self, worker: str, epoch: int) -> None:
+    It may have an attribute `hosts`, the only hosts on which it starts any, as far as it knows since `workers` was last asked: while all of
+    them are blocked it is asked for none."""
+
+    def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
         """Has a TaskManager run whose `id` is `worker`. One that runs under it already is the one; one that has ended is started again.
+        None is started on a host of `avoid`, which is given where hosts are blocked: a provider that does not take it starts none then.
 
         The provider does not start it again by itself: the ResourceManager does, when it misses it."""
         ...
@@ -38,7 +42,7 @@ class Provider(Protocol):
 class Standalone:
     """TaskManagers are started by somebody else, and register by themselves."""
 
-    def start(self, worker: str, epoch: int) -> None:
+    def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
         raise NotProvided("TaskManagers are started by hand: the setting provider is standalone")
 
     def stop(self, worker: str, epoch: int) -> None:

@@ -9,7 +9,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,9 +21,10 @@ DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a pro
 
 
 class Listed(BaseModel):
-    """What the agent answers: id -> why its process has ended; null: it runs."""
+    """What the agent answers: id -> why its process has ended; null: it runs. `host`: its own; empty: it is of a version before."""
 
     workers: dict[str, str | None]
+    host: str = ""
 
 
 class ByAgent:
@@ -31,8 +32,11 @@ class ByAgent:
 
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url.rstrip("/"), token
+        self.hosts: Sequence[str] = ()
 
-    def start(self, worker: str, epoch: int) -> None:
+    def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
+        if blocked := [host for host in self.hosts if host in avoid]:
+            raise NotProvided(f"its host {blocked[0]} is blocked")
         self._change("PUT", worker, epoch)
 
     def stop(self, worker: str, epoch: int) -> None:
@@ -40,9 +44,11 @@ class ByAgent:
 
     def workers(self, epoch: int) -> Mapping[str, str | None]:
         try:
-            return Listed.model_validate_json(self._ask("GET", f"/workers?epoch={epoch}")).workers
+            listed = Listed.model_validate_json(self._ask("GET", f"/workers?epoch={epoch}"))
         except ValidationError:
             raise NotProvided(f"what answers at {self._url} is no agent") from None
+        self.hosts = (listed.host,) if listed.host else ()
+        return listed.workers
 
     def _change(self, method: str, worker: str, epoch: int) -> None:
         if not is_worker(worker):

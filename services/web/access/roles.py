@@ -64,6 +64,9 @@ operator  POST   /api/v1/jobs/{job}/again
 operator  GET    /api/v1/deadletters
 admin     POST   /api/v1/deadletters/{number}/redrive
 admin     POST   /api/v1/shutdown
+viewer    GET    /api/v1/blocklist
+admin     PUT    /api/v1/blocklist/{host}
+admin     DELETE /api/v1/blocklist/{host}
 """
 """Our own API. Dead letters hold the beginnings of others' requests."""
 

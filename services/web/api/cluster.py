@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from millrace.core.messages.blocklist import HOST_PATTERN, BlockedHostInfo
 
 from .. import models
 from ..changes import Level
@@ -15,6 +17,7 @@ from ..view import View
 from .asking import WAIT, WaitS, only_live, shown
 
 REFUSED = responses(304, 400, 429, 503)
+HostPath = Annotated[str, Path(pattern=HOST_PATTERN, description="A host, as its TaskManagers name it.")]
 
 
 def cluster(view: View, commands: Commands) -> APIRouter:
@@ -45,6 +48,23 @@ def cluster(view: View, commands: Commands) -> APIRouter:
         """How many there are of everything."""
         return shown(request, view, overview_of, Level.ATTEMPT)
 
+    @router.get("/blocklist", response_model=models.Blocklist, dependencies=now)
+    async def blocklist(request: Request) -> Response:
+        """The hosts that are blocked, by name: none of their slots is granted."""
+        return shown(request, view, lambda view: {"hosts": view.cluster.blocklist(view.jobs.in_slots())}, Level.ATTEMPT)
+
+    @router.put("/blocklist/{host}", responses=responses(403, 408, 409, 413, 504), dependencies=now)
+    async def block(host: HostPath, how: models.Block | None = None, wait_s: WaitS = WAIT) -> BlockedHostInfo:
+        """Blocks a host: none of its slots is granted any more, and what runs there goes on. For one that is blocked already this replaces
+        what was said before. Answered once it is stored."""
+        given = how or models.Block()
+        return await commands.block(host, given.for_ms, given.reason, given.evacuate, wait_s)
+
+    @router.delete("/blocklist/{host}", responses=responses(403, 409, 504), dependencies=now)
+    async def unblock(host: HostPath, wait_s: WaitS = WAIT) -> models.Unblocked:
+        """Slots of the host are granted again. A repeat is harmless."""
+        return models.Unblocked(host=host, was_blocked=await commands.unblock(host, wait_s))
+
     @router.post("/shutdown", status_code=202, responses=responses(403, 504), dependencies=now)
     async def shutdown(wait_s: WaitS = WAIT) -> models.ShutDownState:
         """Ends the cluster in order, and keeps its jobs; they go on when it is started again. A repeat tells how far that is."""
@@ -71,6 +91,6 @@ def counts_of(view: View, slots: Iterable[dict[str, Any]]) -> dict[str, Any]:
     provider = view.cluster.provider()
     return {
         "jobs": view.jobs.statuses(), "slots": states, "task_managers": len(view.cluster.task_managers()),
-        "task_managers_starting": len(provider["starting"]), "task_managers_least": provider["least"],
-        "task_managers_most": provider["most"], "leaders": len(view.cluster.leaders()),
+        "hosts_blocked": len(view.cluster.blocked()), "task_managers_starting": len(provider["starting"]),
+        "task_managers_least": provider["least"], "task_managers_most": provider["most"], "leaders": len(view.cluster.leaders()),
     }  # fmt: skip

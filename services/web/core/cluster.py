@@ -1,5 +1,5 @@
-"""The table of the cluster: a row for each TaskManager, one for each scope's leader, and one for the provider that starts and stops
-TaskManagers. Folded from `cluster.events`."""
+"""The table of the cluster: a row for each TaskManager, one for each scope's leader, one for the provider that starts and stops
+TaskManagers, and one for the blocked hosts. Folded from `cluster.events`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .facts import Fact, Row, Rows, is_news, noted, shown
 
 TOPIC = "cluster.events"
 GONE_KEPT = 100  # TaskManagers that are gone, the newest
-PROVIDER = "provider"
+PROVIDER, BLOCKLIST = "provider", "blocklist"
 LED_KEPT = 20  # who led a scope before, the newest
 
 
@@ -30,6 +30,11 @@ class Cluster:
             return self._elected(fact)
         if fact.kind in ("ProviderConfigured", "WorkerChanged"):
             return self._provided(fact)
+        if fact.kind == "BlocklistChanged":
+            row = self._rows.get(BLOCKLIST)
+            if news := is_news(row, fact):
+                self._rows[BLOCKLIST] = noted(row, fact, hosts={each["host"]: dict(each) for each in fact.body["hosts"]})
+            return news
         if fact.kind not in ("TaskManagerJoined", "TaskManagerGone", "SlotChanged"):
             return False
         key = f"task-manager/{fact.body['task_manager']}"
@@ -104,7 +109,26 @@ class Cluster:
 
     def task_managers(self, gone: bool = False) -> list[Row]:
         """The TaskManagers that are registered, or those that are gone, by name."""
-        return [_member_shown(row) for row in self._rows_of("task-manager/") if (row["gone_ms"] is not None) is gone]
+        blocked = self.blocked() if not gone else {}
+        rows = [row for row in self._rows_of("task-manager/") if (row["gone_ms"] is not None) is gone]
+        return [{**_member_shown(row), "blocked": blocked.get(row["host"])} for row in rows]
+
+    def blocked(self) -> dict[str, Row]:
+        """The hosts that are blocked, by name."""
+        hosts: dict[str, Row] = self._rows[BLOCKLIST]["hosts"] if BLOCKLIST in self._rows else {}
+        return hosts
+
+    def blocklist(self, in_slots: Iterable[Row]) -> list[Row]:
+        """The blocked hosts with what is registered there; `in_slots`: as of `slots`."""
+        host_of = {row["task_manager"]: row["host"] for row in self._rows_of("task-manager/") if row["gone_ms"] is None}
+        slots = [(host_of[each["task_manager"]], each["state"]) for each in self.slots(in_slots)]
+        return [
+            {
+                **row, "task_managers": sum(each == host for each in host_of.values()), "slots": sum(each == host for each, _ in slots),
+                "busy": sum(each == (host, "ACTIVE") for each in slots),
+            }
+            for host, row in sorted(self.blocked().items())
+        ]  # fmt: skip
 
     def slots(self, in_slots: Iterable[Row]) -> list[Row]:
         """The slots of the registered TaskManagers. A slot is ACTIVE while an attempt is in it; `in_slots`: the attempts that are

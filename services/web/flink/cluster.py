@@ -76,11 +76,13 @@ def router(source: Source) -> APIRouter:
 def counts(source: Source) -> shapes.Overview:
     statuses = source.ask(lambda view: view.jobs.statuses())
     ended = {status.value: statuses.pop(status.value, 0) for status in ENDED_JOB}
-    slots = [slot for _, its in members(source).values() for slot in its]
-    return {
-        "taskmanagers": len(members(source)),
+    there = members(source)
+    slots = [(member["blocked"] is not None, slot) for member, its in there.values() for slot in its]
+    blocked = sum(member["blocked"] is not None for member, _ in there.values())
+    found: shapes.Overview = {
+        "taskmanagers": len(there),
         "slots-total": len(slots),
-        "slots-available": sum(slot["state"] == "FREE" for slot in slots),
+        "slots-available": sum(slot["state"] == "FREE" and not is_blocked for is_blocked, slot in slots),
         "jobs-running": sum(statuses.values()),
         "jobs-finished": ended["FINISHED"],
         "jobs-cancelled": ended["CANCELED"],
@@ -88,6 +90,10 @@ def counts(source: Source) -> shapes.Overview:
         "flink-version": VERSION,
         "flink-commit": COMMIT,
     }
+    if blocked:  # as in Flink they are left out where none is
+        found["taskmanagers-blocked"] = blocked
+        found["slots-free-and-blocked"] = sum(slot["state"] == "FREE" and is_blocked for is_blocked, slot in slots)
+    return found
 
 
 def _add_applications(api: APIRouter, source: Source) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from .shapes import JobDetails
 
@@ -19,6 +19,7 @@ Overview = TypedDict(
     {
         "taskmanagers": int, "slots-total": int, "slots-available": int, "jobs-running": int, "jobs-finished": int,
         "jobs-cancelled": int, "jobs-failed": int, "flink-version": str, "flink-commit": str,
+        "taskmanagers-blocked": NotRequired[int], "slots-free-and-blocked": NotRequired[int],
     },
 )  # fmt: skip
 Setting = TypedDict("Setting", {"key": str, "value": str})
@@ -73,7 +74,7 @@ TaskManager = TypedDict(
     {
         "id": str, "path": str, "dataPort": int, "jmxPort": int, "timeSinceLastHeartbeat": int, "slotsNumber": int,
         "freeSlots": int, "assignedTasks": int, "totalResource": Resource, "freeResource": Resource, "hardware": Hardware,
-        "memoryConfiguration": MemoryConfiguration,
+        "memoryConfiguration": MemoryConfiguration, "blocked": NotRequired[bool],
     },
 )  # fmt: skip
 TaskManagers = TypedDict("TaskManagers", {"taskmanagers": list[TaskManager]})

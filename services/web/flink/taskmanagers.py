@@ -141,7 +141,7 @@ def member_of(source: Source, name: str) -> tuple[Row, list[Row]]:
 
 def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None, machine: ProcessStatus | None) -> shapes.TaskManager:
     heap = _heap(slots, info)
-    return {
+    found: shapes.TaskManager = {
         "id": member["task_manager"],
         "path": member["host"],
         "dataPort": -1,
@@ -161,6 +161,9 @@ def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None, machin
             "managedMemory": 0, "jvmMetaspace": 0, "jvmOverhead": 0, "totalFlinkMemory": heap * MIB, "totalProcessMemory": 0,
         },
     }  # fmt: skip
+    if member["blocked"] is not None:
+        found["blocked"] = True
+    return found
 
 
 def _heap(slots: Sequence[Row], info: TaskManagerInfo | None) -> int:

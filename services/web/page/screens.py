@@ -229,7 +229,7 @@ def members_screen(view: View, now_ms: int) -> Context:
     broken = [slot for slot in slots if slot["state"] == "BROKEN"]
     return {
         "grouped": grouped(slots, members), "gone": gone, "broken": broken, "moved": _moved(view, gone),
-        "provided": view.cluster.provider(),
+        "provided": view.cluster.provider(), "hosts": view.cluster.blocklist(view.jobs.in_slots()),
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import cluster, jobs
+from . import blocking, cluster, jobs
 from .again import run_again
 from .audit import audit
 from .backfill import backfill
@@ -42,7 +42,8 @@ PANELS: dict[str, list[Callable[..., None]]] = {
         backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate,
     ],
     "The cluster": [
-        cluster.taskmanagers, cluster.slots, services, describe, settings, cluster.deregister, cluster.shutdown, audit, schema,
+        cluster.taskmanagers, cluster.slots, blocking.block, blocking.unblock, blocking.blocked, services, describe, settings,
+        cluster.deregister, cluster.shutdown, audit, schema,
     ],
 }
 for panel, commands in PANELS.items():

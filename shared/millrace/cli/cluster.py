@@ -9,6 +9,7 @@ import typer
 
 from millrace.core.states import ENDED_JOB, SlotState
 
+from .blocking import until
 from .connection import StackOption, connected
 from .options import JsonOption
 
@@ -25,8 +26,10 @@ def taskmanagers(as_json: JsonOption = False, stack: StackOption = "default") ->
     rows = []
     for each in found:
         free = sum(slot.state == SlotState.FREE for slot in each.slots)
-        rows.append((each.task_manager, each.host, len(each.slots), free, when(each.since_ms), when(each.last_beat_ms)))
-    table(("TaskManager", "host", "slots", "free", "since", "last heard"), rows)
+        rows.append(
+            (each.task_manager, each.host, len(each.slots), free, when(each.since_ms), when(each.last_beat_ms), until(each.blocked))
+        )
+    table(("TaskManager", "host", "slots", "free", "since", "last heard", ""), rows)
     if not rows:
         print("no TaskManager is registered: jobs wait until one is", file=sys.stderr)
 

@@ -9,6 +9,7 @@ from datetime import time as TimeOfDay
 
 import typer
 
+YEAR_MS = 366 * 86_400_000
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -28,6 +29,15 @@ def past_ms(text: str) -> int:
     if found < 0:
         raise typer.BadParameter(f"{_short(text)!r} is before 1970: say a later time") from None
     return found
+
+
+def length_ms(text: str) -> int:
+    """A length of time (90s, 30m, 2h, 3d), in milliseconds. Raises typer.BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text.strip())
+    length = int(float(found.group(1)) * AGES[found.group(2)] * 1000) if found else 0
+    if not 1 <= length <= YEAR_MS:
+        raise typer.BadParameter(f"{_short(text)!r} is no length of time: say 90s, 30m, 2h or 3d, and a year at most")
+    return length
 
 
 def stamp_ms(text: str, newest_ms: int) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
 
 from millrace.core.messages import client
 from millrace.core.states import INITIALIZING, JobStatus
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from .audit import Audit
     from .dead_letters import DeadLetters
 
+R = TypeVar("R", bound=client.Request)
 LATE_S = 2.0  # before a client gives up, its submission's time is up: the answer that it is too late may still come
 LATE_SHARE = 5  # ... a fifth of a short time-out
 LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
@@ -194,6 +199,21 @@ class Millrace(Results, Schedules):
             raise errors.Unavailable(f"{done.silent} does not answer: say it again when it is back", done.silent)
         return done.workers
 
+    def block(
+        self, host: str, for_ms: int | None = None, reason: str = "", *, evacuate: bool = False, by: str | None = None
+    ) -> client.BlockedHostInfo:
+        """Has no slot of a host granted any more, for so long or until `unblock`; what runs there goes on. `evacuate`: it is moved, which
+        counts as no failure. `by`: who asks for it; without it this user and this machine. A host that is blocked already is blocked as
+        this says. Returns it with what is registered there, once etcd has it. Raises Refused for what is no host, and where too many are
+        blocked; Unavailable where the ResourceManager is silent: then it may be done or not."""
+        who = f"{getpass.getuser()}@{socket.gethostname()}" if by is None else by
+        request = _checked(client.BlockHost, host=host, for_ms=for_ms, reason=reason, by=who[:100], evacuate=evacuate)
+        return self._ask(request, client.HostBlocked).blocked
+
+    def unblock(self, host: str) -> bool:
+        """Has slots of the host granted again; whether it was blocked. A repeat is harmless. Raises what `block` does."""
+        return self._ask(_checked(client.UnblockHost, host=host), client.HostUnblocked).was_blocked
+
     def shut_down(self, wait: bool = False, timeout_s: float = SHUT_DOWN_S) -> client.ShutDown:
         """Ends the cluster in order: its jobs are suspended and kept, and go on when it is started again. Returns how far that is; with
         `wait` when all is done, right before the services end. A repeat changes nothing."""
@@ -239,6 +259,17 @@ class Millrace(Results, Schedules):
         from .audit import Audit
 
         return Audit(self._link)
+
+
+def _checked(kind: type[R], **fields: Any) -> R:
+    """The request of this kind. Raises Refused for what it may not have."""
+    try:
+        return kind(**fields)
+    except ValidationError as wrong:
+        first = wrong.errors(include_url=False)[0]
+        if first["loc"] == ("host",):
+            raise errors.Refused(f"{fields['host']!r} is no host: give it as `millrace taskmanagers` lists it") from None
+        raise errors.Refused(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def new_id(name: str) -> str:

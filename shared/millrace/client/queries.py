@@ -111,6 +111,10 @@ class Queries(Session):
             raise errors.Unavailable(message, listed.silent)
         return listed.task_managers
 
+    def blocked_hosts(self) -> builtins.list[client.BlockedHostInfo]:
+        """The hosts of which no slot is granted, by name. Raises Unavailable where the ResourceManager is silent."""
+        return self._ask(client.ListBlockedHosts(), client.BlockedHostsListed).hosts
+
     def check_dispatcher(self) -> None:
         """Returns when a Dispatcher has taken all requests that were published before this call. Raises Unavailable."""
         self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)

@@ -44,6 +44,24 @@ def _megabytes(value: Any) -> int:
     return int(found[1]) * _KB[found[2]] >> 10
 
 
+_LOAD_BALANCE = {"NONE": "longest_free", "SLOTS": "spread", "MIN_RESOURCES": "packed"}
+
+
+def _placement(value: Any) -> str:
+    """Of a Flink mode of load balance. Raises ValueError."""
+    found = _LOAD_BALANCE.get(str(value).strip().upper())
+    if found is None:
+        raise ValueError(f"{str(value)[:40]!r} has no meaning here: write {', '.join(_LOAD_BALANCE)}")
+    return found
+
+
+def _evenly(value: Any) -> str:
+    """Raises ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{str(value)[:40]!r} is neither true nor false")
+    return "spread" if value else "longest_free"
+
+
 class Named(NamedTuple):
     """A setting of ours. service: whose it is; "": common to all. taken: turns Flink's value into ours."""
 
@@ -68,6 +86,8 @@ FLINK: dict[str, Named] = {
     "slotmanager.max-total-resource.cpu": Named("resource_manager", "cores_max"),
     "slotmanager.max-total-resource.memory": Named("resource_manager", "memory_mb_max", _megabytes),
     "slotmanager.redundant-taskmanager-num": Named("resource_manager", "task_managers_spare"),
+    "taskmanager.load-balance.mode": Named("resource_manager", "slots_placement", _placement),
+    "cluster.evenly-spread-out-slots": Named("resource_manager", "slots_placement", _evenly),
     "taskmanager.numberOfTaskSlots": Named("task_manager", "slots"),
     "taskmanager.resource-id": Named("task_manager", "id"),
     "taskmanager.slot.timeout": Named("task_manager", "allocation_timeout_ms", _milliseconds),

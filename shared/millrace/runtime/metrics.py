@@ -272,6 +272,7 @@ TASK_MANAGERS = Shown("millrace_task_managers", (RESOURCE_MANAGER,), "Registered
 TASK_MANAGERS_STARTING = Shown(
     "millrace_task_managers_starting", (RESOURCE_MANAGER,), "TaskManagers that a provider was asked to start, and that have not registered."
 )
+HOSTS_BLOCKED = Shown("millrace_hosts_blocked", (RESOURCE_MANAGER,), "Hosts of which no slot is granted.")
 TASK_MANAGERS_STARTED = Counted(
     "millrace_task_managers_started_total", (RESOURCE_MANAGER,), "TaskManagers that a provider was asked to start."
 )

@@ -53,6 +53,7 @@ def around_handler(handlers: dict[type, Handler], message: type, wrapper: Callab
 
 
 from tests.simulation.mutants import (  # noqa: E402, F401
+    blocking,
     chains,
     clusters,
     gangs,

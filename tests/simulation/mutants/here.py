@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.beside import beside
+from tests.simulation.blocking import BLOCKED
 from tests.simulation.gangs import two_halves
 from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
+from tests.simulation.placing import SPREAD
 from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
 from tests.simulation.sharing import GANGS, SHARED
@@ -78,6 +80,7 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
     30: (here("bomb", "scratch", "kill", faults=3, steps_most=8_000),),
     31: (here("stranger", "kill"),),
     35: ({"faults": 3, "kinds": ("kill",), "aim": "resource-manager", "shape": {**SHARED, "canceled": 0.05, "failing": 0.05}},),
+    37: (here("cut:resource-manager", "kill", aim="resource-manager", **BLOCKED),),
     28: (
         here("cut_off", "pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG),
         here("twin", "lose", "stop", "kill", aim="task-manager", task_managers=3, timing=LONG),
@@ -90,10 +93,14 @@ NARROW = here("kill", aim="dispatcher", faults=3, deciding={"dispatcher": {"max_
 TALK = ("StartJob", "RequestSlots", "OfferSlots", "DeployTasks", "JobEnded")
 HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 
+PLACED = here("kill", aim="resource-manager", faults=2, **SPREAD)
+
 RETRIED = here("kill", faults=2, replicas=2, failing=0.6, canceled=0.05, graphs=(roots,))
 
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
+    "slots are granted in turn whatever the setting says": (PLACED,),
+    "what was granted a moment before does not count": (PLACED,),
     "a chain starts anywhere": (
         here("hole", "hole", "kill", after=('"type":"Hello"', '"prev":null'), faults=24, waits=SOON, replicas=1),
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from services.resource_manager.core import matching
+from millrace.core.states import SlotState
+from services.resource_manager.core import matching, placement, slot_manager
 from services.resource_manager.core.state import Job
 from services.resource_manager.core.waiting import Waiting, Wanted
 from tests.simulation.mutants import mutant
@@ -31,3 +32,15 @@ def nobody_has_a_turn() -> None:
 @mutant(35, "resource_manager/core/state.py:Job.waits", "a gang gets back one by one what it gave back, and holds a part of what it wants")
 def what_a_gang_gave_back_does_not_count() -> None:
     Job.waits = property(lambda self: self.held < self.wanted and not self.earlier)
+
+
+@mutant(35, "resource_manager/core/placement.py:place", "with `spread` all that runs is on one TaskManager, and the others are idle")
+def slots_are_granted_in_turn_whatever_the_setting_says() -> None:
+    placement.BY_USE.clear()
+
+
+@mutant(35, "resource_manager/core/slot_manager.py:_use", "slots that are allocated, and in which nothing runs yet, are taken for free")
+def what_was_granted_a_moment_before_does_not_count() -> None:
+    slot_manager._use = lambda state, name: (
+        sum(slot.state in (SlotState.ACTIVE,) for slot in state.task_managers[name].slots.values()), len(state.task_managers[name].slots)
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,12 +106,14 @@ def story() -> list[Any]:
 
 
 def made(
-    commands: Any, dashboard: Path | None = None, loaded: bool = True, stored: Callable[[str], Any] = lambda key: None
-) -> TestClient:
+    commands: Any, dashboard: Path | None = None, loaded: bool = True, stored: Callable[[str], Any] = lambda key: None,
+    more: Sequence[Any] = (),
+) -> TestClient:  # fmt: skip
+    """`more`: facts behind those of the story."""
     view = View({}, {}, 10)
     if loaded:
         view.load({})
-    for fact in story():
+    for fact in [*story(), *more]:
         view.fold(fact)
     shown = {"millrace.port": "8081"}
     storage = Storage(STORAGE)

@@ -151,6 +151,18 @@ def test_the_lists_have_each_job_once_the_newest_first(web: TestClient) -> None:
     assert (counts["taskmanagers"], counts["slots-total"], counts["slots-available"]) == (1, 3, 1)
 
 
+def test_task_managers_of_a_blocked_host_are_counted_and_their_free_slots_are_not_available() -> None:
+    blocked = {"host": "h", "since_ms": 1, "until_ms": None, "by": "", "reason": "", "evacuate": False}
+    web = made(Commands([MEMBER]))
+    assert "blocked" not in web.get("/taskmanagers").json()["taskmanagers"][0] and "taskmanagers-blocked" not in web.get("/overview").json()
+    said = Story("cluster.events")
+    said.say("BlocklistChanged", "blocklist", hosts=[blocked])
+    web = made(Commands([MEMBER]), more=said.facts)
+    counts = web.get("/overview").json()
+    assert (counts["taskmanagers-blocked"], counts["slots-free-and-blocked"], counts["slots-available"]) == (1, 1, 0)
+    assert web.get("/taskmanagers").json()["taskmanagers"][0]["blocked"] is True
+
+
 def test_a_failed_job_has_its_cause_first_and_its_user_line(web: TestClient) -> None:
     history = web.get(path("/jobs/J/exceptions", FAILED)).json()["exceptionHistory"]
     assert [each["exceptionName"] for each in history["entries"]] == ["ZeroDivisionError", "ZeroDivisionError"]

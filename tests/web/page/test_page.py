@@ -75,6 +75,22 @@ def test_the_overview_says_what_needs_somebody(web: TestClient) -> None:
     assert "Slot 1 of task-manager-3 is broken" in text and "task-manager-4 is gone 7 s ago no heartbeat for 612 ms" in text
 
 
+def test_a_blocked_host_is_shown_with_its_task_managers_until_when_by_whom_and_why(web: TestClient, cluster: Cluster) -> None:
+    host = cluster.view.cluster.task_managers()[0]["host"]
+    name = cluster.view.cluster.task_managers()[0]["task_manager"]
+    one = {"host": host, "since_ms": NOW, "until_ms": NOW + 7_200_000, "by": "ada@<b>", "reason": "its disk is changed", "evacuate": True}
+    cluster.say("cluster.events", "BlocklistChanged", NOW, ("blocklist",), hosts=[one])
+    html = web.get("/page/taskmanagers").text
+    assert "blocked until 2023-11-15 00:13:20.000 UTC by ada@&lt;b&gt;: its disk is changed" in said(html)
+    assert "Blocked hosts" in said(html) and ">in 2" in html.replace("\u00a0", " ")
+    text = said(web.get(f"/page/taskmanagers/{name}").text)
+    assert "None of its slots is granted, and what runs there is moved" in text and f"millrace unblock {host}" in text
+    cluster.say("cluster.events", "BlocklistChanged", NOW, ("blocklist",), hosts=[{**one, "until_ms": None}])
+    assert "blocked until it is unblocked by ada" in said(web.get("/page/taskmanagers").text)
+    cluster.say("cluster.events", "BlocklistChanged", NOW, ("blocklist",), hosts=[])
+    assert "blocked" not in said(web.get("/page/taskmanagers").text).lower()
+
+
 def test_a_cluster_without_anything_says_so_on_every_screen() -> None:
     cluster = Cluster.__new__(Cluster)
     cluster.now_ms, cluster.sent, cluster._offsets, cluster._counts = NOW, [], {}, {}

@@ -11,6 +11,14 @@ from .attempts import Fault
 from .base import Part, empty, unless_set
 from .base import Reply as Reply
 from .base import Request as Request
+from .blocklist import BlockedHost as BlockedHost
+from .blocklist import BlockedHostInfo as BlockedHostInfo
+from .blocklist import BlockedHostsListed as BlockedHostsListed
+from .blocklist import BlockHost as BlockHost
+from .blocklist import HostBlocked as HostBlocked
+from .blocklist import HostUnblocked as HostUnblocked
+from .blocklist import ListBlockedHosts as ListBlockedHosts
+from .blocklist import UnblockHost as UnblockHost
 from .execution import JobDetail
 from .processes import AboutTaskManager as AboutTaskManager
 from .processes import DescribeTaskManager as DescribeTaskManager
@@ -401,6 +409,8 @@ class TaskManagerInfo(Part):
     slots: list[SlotInfo]
     since_ms: int
     last_beat_ms: int
+    blocked: Annotated[BlockedHost | None, Field(exclude_if=unless_set)] = None
+    """Of one whose host is blocked."""
 
 
 class TaskManagersListed(Reply):

@@ -66,6 +66,7 @@ FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.AttemptsProgressing),
     ("cluster.events", (RESOURCE_MANAGER,)): (
         events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged, events.WorkerChanged, events.ProviderConfigured,
+        events.BlocklistChanged,
     ),
     ("cluster.events", CONTROL): (events.LeaderElected,),
     ("dead-letters", (DISPATCHER,)): (events.DeadLetter,),

@@ -13,6 +13,10 @@ from pydantic import Field
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty, unless_set
+from .blocklist import BlocklistRead as BlocklistRead
+from .blocklist import BlockStored as BlockStored
+from .blocklist import ReadBlocklist as ReadBlocklist
+from .blocklist import StoreBlock as StoreBlock
 from .client import JobDetails, ListJobDetails, ShutDown
 from .execution import Archive
 from .processes import AnyAsk
@@ -379,6 +383,8 @@ class StartWorker(Body):
     type: Literal["StartWorker"] = "StartWorker"
     version: Literal[1] = 1
     worker: str
+    avoid: Annotated[list[str], Field(exclude_if=lambda avoid: not avoid)] = empty(list)
+    """Hosts on which it is not to be started: they are blocked."""
 
 
 class WorkerStarted(Body):
@@ -425,6 +431,8 @@ class WorkersListed(Body):
     workers: dict[str, str | None] = empty(dict)
     """Id -> why its process has ended, in the provider's words; null: it runs."""
     problem: str | None = None
+    hosts: Annotated[list[str], Field(exclude_if=lambda hosts: not hosts)] = empty(list)
+    """Where it starts TaskManagers; empty: that is not known."""
 
 
 EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
@@ -446,6 +454,8 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         StartWorker: WorkerStarted,
         StopWorker: WorkerStopped,
         ListWorkers: WorkersListed,
+        StoreBlock: BlockStored,
+        ReadBlocklist: BlocklistRead,
     },
     JOB_MASTER: {PublishSink: SinkPublished},
     TASK_MANAGER: {

@@ -14,6 +14,7 @@ from pydantic import Field
 from ..states import WorkerStateShown
 from .attempts import Fault, ResultRows
 from .base import Body, Part, unless_set
+from .blocklist import BlockedHost
 from .execution import TaskOutline, TimeSpent
 from .progress import AttemptProgress
 from .schedules import Scheduled
@@ -205,6 +206,14 @@ class ProviderConfigured(ClusterEvent):
     """TaskManagers that are kept, and"""
     most: int | None = None
     """that there may be at most; null: there is no limit."""
+
+
+class BlocklistChanged(ClusterEvent):
+    """ResourceManager: the hosts that are blocked, all of them: it replaces the last one. Counted over all changes."""
+
+    type: Literal["BlocklistChanged"] = "BlocklistChanged"
+    version: Literal[1] = 1
+    hosts: list[BlockedHost]
 
 
 class LeaderElected(ClusterEvent):

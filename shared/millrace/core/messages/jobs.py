@@ -9,6 +9,7 @@ from pydantic import Field
 from ..states import Ending
 from .attempts import Fault
 from .base import Body, Part, empty, unless_set
+from .blocklist import AskBlocklist as AskBlocklist
 from .execution import Described
 from .processes import AnyAsk
 
@@ -270,7 +271,7 @@ class AskTaskManager(Body):
     """Of the question: QuestionAnswered names it."""
 
 
-Question = JobQuestion | Query | AskTaskManager
+Question = JobQuestion | Query | AskTaskManager | AskBlocklist
 """Requests of clients that another scope answers. The Dispatcher numbers them."""
 
 

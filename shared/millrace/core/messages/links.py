@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..topics import CONTROL, DISPATCHER, JOB_MASTER, PROCESS, RESOURCE_MANAGER, TASK_MANAGER
-from . import client, jobs, slots
+from . import blocklist, client, jobs, slots
 from .base import Body
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
@@ -14,10 +14,12 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (JOB_MASTER, DISPATCHER): (
         jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered, jobs.JobsSuspended,
     ),
-    (DISPATCHER, RESOURCE_MANAGER): (jobs.Query, jobs.AskTaskManager),
+    (DISPATCHER, RESOURCE_MANAGER): (jobs.Query, jobs.AskTaskManager, blocklist.AskBlocklist),
     (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
     (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
-    (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.NotEnoughResources, jobs.DeclareAgain, jobs.TaskManagerLost),
+    (RESOURCE_MANAGER, JOB_MASTER): (
+        jobs.JobQueued, jobs.NotEnoughResources, jobs.DeclareAgain, jobs.TaskManagerLost, blocklist.TaskManagersBlocked,
+    ),
     (TASK_MANAGER, RESOURCE_MANAGER): (
         slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
         slots.ClientAnswered, slots.DisconnectTaskManager, slots.DrainAnswered,
@@ -36,6 +38,9 @@ REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
     client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
     client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
     client.ClusterDeregistered: (DISPATCHER, RESOURCE_MANAGER),
+    client.HostBlocked: (RESOURCE_MANAGER,),
+    client.HostUnblocked: (RESOURCE_MANAGER,),
+    client.BlockedHostsListed: (RESOURCE_MANAGER,),
     client.TaskManagerDescribed: (TASK_MANAGER,),
     client.ProcessDescribed: (PROCESS,),
     client.ThreadsDumped: (TASK_MANAGER, PROCESS),

@@ -1,0 +1,31 @@
+"""Which of the free slots of a size a job gets. A policy over plain values.
+
+`longest_free` takes them in turn. `packed` fills a TaskManager before the next one, so that the others are idle, and a provider may stop
+them. `spread` takes the TaskManager that has least to do, so that jobs share its disks and its network with few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+Free = tuple[str, int]
+"""A TaskManager, and the number of its slot."""
+Use = tuple[int, int]
+"""Of a TaskManager: how many of its slots are allocated, and how many it has."""
+SHARE = 1_000_000
+
+
+def place(free: Mapping[str, Free], placement: str, use_of: Callable[[str], Use]) -> Free:
+    """One of `free`, which has the slot first that is free for longest: that one goes first among equals."""
+    by = BY_USE.get(placement)
+    if by is None:
+        return next(iter(free.values()))
+    return min(free.values(), key=lambda slot: by(*use_of(slot[0])))
+
+
+BY_USE: dict[str, Callable[[int, int], int]] = {
+    "packed": lambda used, slots: -(used * SHARE // slots),
+    "spread": lambda used, slots: used * SHARE // slots,
+}
+"""Placement -> what is least of the TaskManager whose slot is granted next."""
+PLACEMENTS = ("longest_free", *BY_USE)

@@ -1,0 +1,81 @@
+"""Which of the free slots of a size a job gets: exact outputs of each placement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.core.machine import Configured
+from services.resource_manager.core.placement import PLACEMENTS, place
+from services.resource_manager.settings import ResourceManagerSettings
+from tests.core.of_resource_manager import TM_A, TM_B, Driver
+from tests.core.of_workers import W1, W2, Provided, grants
+
+TM_C = "task-manager/c"
+FREE = {"a#0": ("a", 0), "a#1": ("a", 1), "b#0": ("b", 0), "c#0": ("c", 0)}
+
+
+@pytest.mark.parametrize(("placement", "uses", "chosen"), [
+    ("longest_free", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "a"), ("packed", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "c"),
+    ("spread", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "b"), ("packed", {"a": (1, 2), "b": (2, 4), "c": (1, 8)}, "a"),
+    ("spread", {"a": (1, 2), "b": (1, 4), "c": (2, 8)}, "b"),
+])  # fmt: skip
+def test_one_of_the_task_manager_of_which_most_or_least_is_in_use(placement: str, uses: dict[str, Any], chosen: str) -> None:
+    assert place(FREE, placement, uses.__getitem__) == (chosen, 0), "among equals the one that is free for longest"
+
+
+def cluster(placement: str, slots: int = 3) -> Driver:
+    driver = Driver().declared()
+    driver.core(Configured({"slots_placement": placement}))
+    for each in (TM_A, TM_B, TM_C):
+        driver.register(each, memory_mb=(1024,) * slots)
+    return driver
+
+
+@pytest.mark.parametrize(("placement", "given"), [
+    ("longest_free", "aaabbb"), ("packed", "aaabbb"), ("spread", "abcabc"),
+])  # fmt: skip
+def test_a_job_gets_its_slots_as_the_setting_says(placement: str, given: str) -> None:
+    assert "".join(name for _, name in grants(cluster(placement).ask("j", 6))) == given
+    assert "".join(name for _, name in grants(cluster(placement).ask("j", 6, together=True))) == given
+
+
+@pytest.mark.parametrize(("placement", "next_one"), [("longest_free", "b"), ("packed", "c"), ("spread", "a")])
+def test_what_was_freed_counts(placement: str, next_one: str) -> None:
+    """Of a one slot is in use, of b two, of c three less one."""
+    driver = cluster("spread", 4)
+    driver.ask("j", 9)
+    for scope, slot in ((TM_A, 1), (TM_A, 2), (TM_B, 2)):
+        driver.ask("j", driver.state.jobs["j"].wanted - 1)
+        driver.free(scope, slot)
+    driver.core(Configured({"slots_placement": placement}))
+    driver.state.free[1024] = {key: driver.state.free[1024][key] for key in sorted(driver.state.free[1024], key=lambda key: key[0] != "b")}
+    assert [name for _, name in grants(driver.ask("k"))] == [next_one]
+
+
+def test_the_smallest_size_that_fits_goes_before_the_placement() -> None:
+    driver = cluster("packed")
+    driver.register("task-manager/d", memory_mb=(512, 512))
+    driver.ask("large", memory_mb=1024)
+    assert [name for _, name in grants(driver.ask("j", memory_mb=256))] == ["d"]
+
+
+def test_of_equals_those_that_a_provider_may_stop_come_last() -> None:
+    for placement in ("longest_free", "packed", "spread"):
+        driver = Provided(task_managers_min=2, slots_placement=placement)
+        driver.ask("j", 4)
+        driver.tick()
+        driver.runs(W1).runs(W2)
+        driver.ask("j", 0)
+        for worker in (W1, W2):
+            for slot in (0, 1):
+                driver.free(f"task-manager/{worker}", slot)
+        driver.tick()
+        assert grants(driver.ask("k")) == [("k", W1)], placement
+
+
+def test_the_setting_has_these_values() -> None:
+    for placement in PLACEMENTS:
+        assert ResourceManagerSettings(slots_placement=placement).deciding()["slots_placement"] == placement
+    assert ResourceManagerSettings().deciding()["slots_placement"] == "longest_free"
