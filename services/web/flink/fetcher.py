@@ -6,6 +6,7 @@ Metrics of jobs, vertices and subtasks need none of it: attempts report theirs, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import OrderedDict
@@ -47,7 +48,10 @@ class MetricFetcher:
         self._processes, self._interval_s, self._now_s = processes, interval_s, now_s
         self._asked_s: OrderedDict[str, float] = OrderedDict()  # whom, and when last
         self._values: dict[str, Sampled] = {}
+        self._wanted: dict[str, None] = {}  # who is to be asked, in this order
+        self._asking: list[str] = []
         self._poll: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()  # of those that are asked now
 
     async def task_managers(self, names: Sequence[str]) -> dict[str, Sampled]:
         """Those that have answered when they were asked last."""
@@ -69,13 +73,15 @@ class MetricFetcher:
     async def _fetched(self, names: Sequence[str]) -> dict[str, Sampled]:
         give_up_s = self._now_s() + WAIT_S
         while due := self._due(names):
+            self._wanted |= dict.fromkeys(name for name in due if name not in self._asking)
             if self._poll is None or self._poll.done():
-                self._poll = asyncio.ensure_future(self._ask_all(due))
-            missing = [name for name in names if self._age_s(name) >= OLD * self._interval_s]
+                self._asking = []
+                self._poll = asyncio.ensure_future(self._ask_all())
             left_s = give_up_s - self._now_s()
-            if not missing or left_s <= 0:
+            if left_s <= 0 or not any(self._age_s(name) >= OLD * self._interval_s for name in names):
                 break  # what is known must do: the poll goes on for who asks next
-            await asyncio.wait({self._poll}, timeout=left_s)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._answered.wait(), left_s)
         oldest_s = self._now_s() - (OLD * self._interval_s + WAIT_S)
         return {name: self._values[name] for name in names if name in self._values and self._values[name].at_s > oldest_s}
 
@@ -88,12 +94,19 @@ class MetricFetcher:
         """Since it was asked."""
         return self._now_s() - self._asked_s.get(name, -math.inf)
 
-    async def _ask_all(self, names: Sequence[str]) -> None:
-        for first in range(0, len(names), AT_ONCE):
-            await asyncio.gather(*map(self._ask, names[first : first + AT_ONCE]))
-        while len(self._asked_s) > KEPT_MOST:
-            gone, _ = self._asked_s.popitem(last=False)
-            self._values.pop(gone, None)
+    async def _ask_all(self) -> None:
+        """All that are wanted, also those that come to it meanwhile."""
+        while self._wanted:
+            self._asking = list(self._wanted)[:AT_ONCE]
+            for name in self._asking:
+                del self._wanted[name]
+            await asyncio.gather(*map(self._ask, self._asking))
+            self._asking = []
+            while len(self._asked_s) > KEPT_MOST:
+                gone, _ = self._asked_s.popitem(last=False)
+                self._values.pop(gone, None)
+            self._answered.set()
+            self._answered = asyncio.Event()
 
     async def _ask(self, name: str) -> None:
         found: Found | None

@@ -21,7 +21,7 @@ from . import cluster_shapes as shapes
 from .cluster import counts
 from .errors import Refusal, Reply, not_found
 from .fetcher import MetricFetcher, per_second
-from .metrics import Get, chosen, of_collector, of_processor
+from .metrics import NS, Get, chosen, of_collector, of_load
 from .shapes import Metric
 from .source import Source
 from .threads import infos
@@ -142,17 +142,18 @@ def leading_dispatcher(source: Source) -> str | None:
 
 def of_process(now: ProcessStatus, before: ProcessStatus | None, seconds: float) -> dict[str, float]:
     """A process of Python under Flink's names for a JVM. `before`: as it was so many seconds ago, unless it has begun since."""
-    same = before is not None and before.started_ms == now.started_ms
     figures = {"cpu": now.cpu_ms, **({"gc": now.collections_ms} if now.collections_ms is not None else {})}
-    figures_before = {"cpu": before.cpu_ms, "gc": before.collections_ms or 0} if before is not None and same else {}
-    growing = per_second(figures, figures_before, seconds)
+    same = before is not None and before.pid == now.pid
+    growing = per_second(figures, {"cpu": before.cpu_ms, "gc": before.collections_ms or 0} if before is not None and same else {}, seconds)
     found: dict[str, float] = {
         "Status.JVM.Memory.Heap.Used": now.resident, "Status.JVM.Memory.Heap.Committed": now.resident,
-        "Status.JVM.Memory.Heap.Max": now.memory, "Status.JVM.Threads.Count": now.threads,
-        **of_processor(now.cpu_ms, growing.get("cpu"), now.cores),
+        "Status.JVM.Memory.Heap.Max": now.memory, "Status.JVM.Threads.Count": now.threads, "Status.JVM.CPU.Time": now.cpu_ms * NS,
+        **of_load(growing.get("cpu"), now.cores),
     }  # fmt: skip
     if now.collections is not None and now.collections_ms is not None:
-        found |= of_collector("Python", now.collections, now.collections_ms, growing.get("gc"))
+        found |= of_collector("Python", now.collections, now.collections_ms)
+        if "gc" in growing:
+            found["Status.JVM.GarbageCollector.Python.TimeMsPerSecond"] = round(growing["gc"], 1)
     return found
 
 

@@ -14,6 +14,8 @@ from .source import Attempt
 Get = Annotated[str | None, Query(description="Ids, joined by commas: their values. Without: all ids.", max_length=20_000)]
 Agg = Annotated[str | None, Query(description="Of min, max, avg, sum and skew those that are wanted; without: all.", max_length=100)]
 AGGREGATES = ("min", "max", "avg", "sum", "skew")
+NS = 1_000_000
+"""In a ms."""
 REPORTED = {
     "numRecordsIn": "rows_read", "numRecordsOut": "rows_written", "numBytesIn": "bytes_read", "numBytesOut": "bytes_written",
     "numRecordsInPerSecond": "rows_per_s",
@@ -38,20 +40,14 @@ def measured(attempt: Attempt) -> dict[str, int]:
     return {name: attempt.progress[own] for name, own in REPORTED.items() if attempt.progress.get(own) is not None}
 
 
-def of_collector(name: str, count: int, ms: int, ms_a_second: float | None) -> dict[str, float]:
-    """Of a garbage collector, under Flink's names. `ms_a_second`: None where it was not asked twice."""
-    found: dict[str, float] = {f"Status.JVM.GarbageCollector.{name}.Count": count, f"Status.JVM.GarbageCollector.{name}.Time": ms}
-    if ms_a_second is not None:
-        found[f"Status.JVM.GarbageCollector.{name}.TimeMsPerSecond"] = round(ms_a_second, 1)
-    return found
+def of_collector(name: str, count: int, ms: int) -> dict[str, float]:
+    """Of a garbage collector, under Flink's names."""
+    return {f"Status.JVM.GarbageCollector.{name}.Count": count, f"Status.JVM.GarbageCollector.{name}.Time": ms}
 
 
-def of_processor(cpu_ms: int, ms_a_second: float | None, cores: int) -> dict[str, float]:
-    """Processor time in ns, and the share of the machine's cores that is used; as `of_collector`."""
-    found: dict[str, float] = {"Status.JVM.CPU.Time": cpu_ms * 1_000_000}
-    if ms_a_second is not None and cores:
-        found["Status.JVM.CPU.Load"] = round(ms_a_second / 1000 / cores, 4)
-    return found
+def of_load(ms_a_second: float | None, cores: int) -> dict[str, float]:
+    """The share of the machine's cores that is used. `ms_a_second`: None where it was not asked twice."""
+    return {"Status.JVM.CPU.Load": round(ms_a_second / 1000 / cores, 4)} if ms_a_second is not None and cores else {}
 
 
 def aggregated(values: Sequence[Mapping[str, float]], get: str | None, agg: str | None) -> list[shapes.Aggregate]:

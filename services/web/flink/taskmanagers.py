@@ -25,7 +25,7 @@ from .commands import Commands
 from .errors import Refusal, Reply, not_found
 from .fetcher import MetricFetcher, Sampled, per_second
 from .ids import job_id
-from .metrics import Agg, Get, aggregated, chosen, of_collector, of_processor
+from .metrics import NS, Agg, Get, aggregated, chosen, of_collector, of_load
 from .shapes import Aggregate, Metric
 from .source import Source
 from .threads import infos
@@ -234,13 +234,31 @@ def measured_of(slots: Sequence[Row], seen: Sampled | None) -> dict[str, float]:
         now.status.cores, now.status.memory, now.status.memory_free,
     )  # fmt: skip
     if jvms := _jvms(now):
-        before = _jvms(seen.before.found) if seen.before is not None and isinstance(seen.before.found, TaskManagerDescribed) else []
-        found |= of_jvms(jvms, before, seen.at_s - seen.before.at_s if seen.before is not None else 0.0, now.status.cores)
+        found |= of_jvms(jvms)
+        if seen.before is not None and isinstance(seen.before.found, TaskManagerDescribed):
+            found |= rates(now, seen.before.found, seen.at_s - seen.before.at_s)
     return found
 
 
-def of_jvms(jvms: Sequence[JvmStatus], before: Sequence[JvmStatus], seconds: float, cores: int) -> dict[str, float]:
-    """Of all together, under Flink's names. `before`: the same, as they were so many seconds ago."""
+def rates(now: TaskManagerDescribed, before: TaskManagerDescribed, seconds: float) -> dict[str, float]:
+    """Of the JVMs that were there both times: one that began or came back meanwhile would bring all that it had done before."""
+    known = {slot.slot: slot.jvm for slot in before.slots if slot.jvm is not None}
+    pairs = [
+        (slot.jvm, known[slot.slot]) for slot in now.slots
+        if slot.jvm is not None and slot.slot in known and slot.jvm.uptime_ms >= known[slot.slot].uptime_ms
+    ]  # fmt: skip
+    later, earlier = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    times, times_before = ({name: ms for name, (_, ms) in _collections(jvms).items()} for jvms in (later, earlier))
+    growing = per_second(times, times_before, seconds)
+    found = {f"Status.JVM.GarbageCollector.{name}.TimeMsPerSecond": round(ms, 1) for name, ms in growing.items()}
+    cpu_ms, cpu_before_ms = (sum(jvm.cpu_ms or 0 for jvm in jvms) for jvms in (later, earlier))
+    if pairs and all(jvm.cpu_ms is not None for jvm in (*later, *earlier)):
+        found |= of_load(per_second({"cpu": cpu_ms}, {"cpu": cpu_before_ms}, seconds).get("cpu"), now.status.cores)
+    return found
+
+
+def of_jvms(jvms: Sequence[JvmStatus]) -> dict[str, float]:
+    """Of all together, under Flink's names."""
     found: dict[str, float] = {}
     spaces = {"Heap": [jvm.heap for jvm in jvms], "NonHeap": [jvm.non_heap for jvm in jvms],
               "Metaspace": [jvm.metaspace for jvm in jvms if jvm.metaspace is not None]}  # fmt: skip
@@ -253,12 +271,9 @@ def of_jvms(jvms: Sequence[JvmStatus], before: Sequence[JvmStatus], seconds: flo
         found[f"Status.JVM.Memory.{kind}.Count"] = sum(each.count for each in buffers)
         found[f"Status.JVM.Memory.{kind}.MemoryUsed"] = sum(each.used for each in buffers)
         found[f"Status.JVM.Memory.{kind}.TotalCapacity"] = sum(each.capacity for each in buffers)
-    times = {name: ms for name, (_, ms) in _collections(jvms).items()}
-    growing = per_second(times, {name: ms for name, (_, ms) in _collections(before).items()}, seconds)
     for name, (count, ms) in _collections(jvms).items():
-        found |= of_collector(name, count, ms, growing.get(name))
+        found |= of_collector(name, count, ms)
     found["Status.JVM.Threads.Count"] = sum(jvm.threads for jvm in jvms)
     if all(jvm.cpu_ms is not None for jvm in jvms):
-        cpu_ms, cpu_before_ms = (sum(jvm.cpu_ms or 0 for jvm in each) for each in (jvms, before))
-        found |= of_processor(cpu_ms, per_second({"cpu": cpu_ms}, {"cpu": cpu_before_ms} if before else {}, seconds).get("cpu"), cores)
+        found["Status.JVM.CPU.Time"] = sum(jvm.cpu_ms or 0 for jvm in jvms) * NS
     return found

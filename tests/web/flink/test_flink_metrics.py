@@ -111,6 +111,25 @@ def test_one_poll_goes_on_at_a_time_and_asks_few_at_once() -> None:
     asyncio.run(looks())
 
 
+def test_who_is_wanted_during_a_poll_is_asked_after_it() -> None:
+    cluster = Cluster()
+
+    async def looks() -> None:
+        made = cluster.fetcher()
+        await made.task_managers(["a", "b"])
+        cluster.now_s = 10.0
+        cluster.gate = asyncio.Event()
+        for name in ("a", "b", "a"):
+            assert await made.task_manager(name) is not None, "as it was before"
+            await asyncio.sleep(0.01)
+        assert cluster.asked == ["a", "b", "a"], "one poll at a time"
+        cluster.gate.set()
+        await asyncio.sleep(0.05)
+        assert cluster.asked == ["a", "b", "a", "b"]
+
+    asyncio.run(looks())
+
+
 def test_who_does_not_answer_holds_up_nobody_for_long_and_has_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher, "WAIT_S", 0.05)
     cluster = Cluster()
@@ -159,6 +178,11 @@ def test_rates_are_of_what_has_grown_since_it_was_asked_before() -> None:
     found = taskmanagers.measured_of(slots, Sampled(new, 30.0, Sampled(old, 20.0)))
     assert found["Status.JVM.GarbageCollector.PS.TimeMsPerSecond"] == 20.0 and found["Status.JVM.CPU.Load"] == 0.2
     assert found["Status.JVM.CPU.Time"] == 9_000_000_000 and "Status.JVM.GarbageCollector.new.TimeMsPerSecond" not in found
+    later = new.slots[0].model_copy(update={"slot": 1})  # its JVM was not ready before, and has done much
+    both = taskmanagers.measured_of(slots, Sampled(new.model_copy(update={"slots": [*new.slots, later]}), 30.0, Sampled(old, 20.0)))
+    assert both["Status.JVM.CPU.Load"] == 0.2 and both["Status.JVM.CPU.Time"] == 18_000_000_000
+    began = described(cpu_ms=9_500, uptime_ms=3)
+    assert "Status.JVM.CPU.Load" not in taskmanagers.measured_of(slots, Sampled(began, 30.0, Sampled(old, 20.0)))
     again = taskmanagers.measured_of(slots, Sampled(old, 30.0, Sampled(new, 20.0)))  # its JVM was replaced
     assert "Status.JVM.CPU.Load" not in again and "Status.JVM.GarbageCollector.PS.TimeMsPerSecond" not in again
     first = taskmanagers.measured_of(slots, Sampled(new, 30.0))
@@ -166,14 +190,14 @@ def test_rates_are_of_what_has_grown_since_it_was_asked_before() -> None:
 
 
 def test_a_dispatcher_has_its_memory_as_heap_and_the_collections_of_python() -> None:
-    before = process_status(started_ms=5, cpu_ms=1_000, collections_ms=100, cores=2)
-    now = process_status(started_ms=5, cpu_ms=3_000, collections_ms=150, collections=40, resident=60, memory=900, cores=2)
+    before = process_status(pid=5, cpu_ms=1_000, collections_ms=100, cores=2)
+    now = process_status(pid=5, cpu_ms=3_000, collections_ms=150, collections=40, resident=60, memory=900, cores=2)
     found = job_manager.of_process(now, before, 10.0)
     assert (found["Status.JVM.Memory.Heap.Used"], found["Status.JVM.Memory.Heap.Max"]) == (60, 900)
     assert (found["Status.JVM.CPU.Load"], found["Status.JVM.CPU.Time"]) == (0.1, 3_000_000_000)
     assert found["Status.JVM.GarbageCollector.Python.Count"] == 40
     assert found["Status.JVM.GarbageCollector.Python.TimeMsPerSecond"] == 5.0
-    began = job_manager.of_process(now.model_copy(update={"started_ms": 6}), before, 10.0)
+    began = job_manager.of_process(now.model_copy(update={"pid": 6}), before, 10.0)
     assert "Status.JVM.CPU.Load" not in began, "another process of this name"
     old = job_manager.of_process(process_status(collections=None, collections_ms=None), None, 0.0)
     assert not any("Garbage" in name for name in old)
