@@ -31,7 +31,7 @@ from services.replay.source import Source
 SILENT_S = 1.0  # of a fold, before its progress is shown
 ENTRIES_MOST = 40  # of one branch of a tree
 TEXT_MOST = 160
-LEFT_OUT = ("Tick", "Probe", "Hello", "TaskManagerHeartbeat")
+LEFT_OUT = ("Tick", "Probe", "Hello", "TaskManagerHeartbeat", "JobMasterHeartbeat")
 
 
 def moment(stamp_ms: int) -> str:

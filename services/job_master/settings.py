@@ -26,6 +26,15 @@ class JobMasterSettings(ServiceSettings):
         description="How often a subtask may lose its TaskManager before its job fails: it may be what ends them.",
     )
 
+    heartbeat_ms: int = Field(
+        2_000,
+        ge=500,
+        le=60_000,
+        description="How often a shard whose jobs want slots sends a heartbeat to the ResourceManager, with what it holds. Well below "
+        "job_master_silent_ms there.",
+    )
+
     def deciding(self) -> dict[str, Any]:
         """What the machine is given in its log."""
-        return {"exchange_url": f"{self.storage_url.rstrip('/')}/exchange", "moves_most": self.moves_most}
+        exchange = f"{self.storage_url.rstrip('/')}/exchange"
+        return {"exchange_url": exchange, "moves_most": self.moves_most, "heartbeat_ms": self.heartbeat_ms}

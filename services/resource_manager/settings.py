@@ -59,6 +59,17 @@ class ResourceManagerSettings(ServiceSettings):
         description="A job that wants what the cluster cannot have (larger slots, more of them at once, more than its tenant may have) "
         "fails after so long; null: it waits until there is.",
     )
+    job_master_silent_ms: int = Field(
+        DEFAULTS.job_master_silent_ms,
+        ge=3000,
+        description="A JobMaster shard whose jobs want slots, and that has sent nothing for so long, is granted nothing until it is back.",
+    )
+    job_timeout_ms: int = Field(
+        DEFAULTS.job_timeout_ms,
+        ge=1000,
+        description="After so long without its JobMaster what a job wants is forgotten until that is back, and slots that it holds "
+        "without an attempt in them are freed.",
+    )
     tenants: dict[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$")], TenantLimits] = Field(
         {},
         description="Tenant, as a job's `tenant` names it -> `slots`, which its jobs may hold together at most, and `weight`, its share "

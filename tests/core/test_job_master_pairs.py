@@ -76,6 +76,11 @@ def word(allocation: str, attempt: str, state: str) -> slots.TaskStateChanged:
     return slots.TaskStateChanged(allocation=allocation, attempt=attempt, state=state, **more)
 
 
+def reconcile(*gone: str) -> jobs.ReconcileSlots:
+    its = jobs.HeldSlots(task_manager="t1", incarnation=1, allocations=["x1"])
+    return jobs.ReconcileSlots(unclaimed=[its], gone=list(gone))
+
+
 MESSAGES: dict[str, tuple[Any, str]] = {
     "start again": (jobs.StartJob(job="j", acceptance="acc-j", graph=TWO, accepted_ms=500), D),
     "start of another": (jobs.StartJob(job="j", acceptance="later", graph=TWO, accepted_ms=900), D),
@@ -100,6 +105,8 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "lost another": (jobs.TaskManagerLost(task_manager="t2", incarnation=1, reason="silent"), RM),
     "same offer": (offer("a1"), TM),
     "new offers": (offer("n1", "n2", "n3"), TM),
+    "counted otherwise": (reconcile("a1"), RM),
+    "what is not held is counted": (reconcile(), RM),
     "slot failed": (slots.FailSlot(allocation="a1", job="j", reason="broken"), TM),
     "unknown slot failed": (slots.FailSlot(allocation="none", job="j", reason="broken"), TM),
     **{f"first {state}": (word("a1", FIRST, state), TM) for state in ("RUNNING", "FINISHED", "FAILED", "CANCELED")},
@@ -115,7 +122,7 @@ MESSAGES: dict[str, tuple[Any, str]] = {
 
 OF_NOTHING_HERE = {
     "retired another", "describe", "report", "at work", "answered another", "lost long ago", "lost another",
-    "unknown slot failed", "published another", *(each for each in MESSAGES if each.startswith("late ")),
+    "unknown slot failed", "published another", "what is not held is counted", *(each for each in MESSAGES if each.startswith("late ")),
 }  # fmt: skip
 
 

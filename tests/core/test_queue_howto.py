@@ -27,15 +27,21 @@ def test_its_graphs_name_a_tenant_and_want_their_slots_together() -> None:
 
 
 def test_its_settings_are_those_of_a_resource_manager() -> None:
-    block, placed = (block for block in BLOCKS if "resource_manager" in block)
+    (placed,) = (block for block in BLOCKS if "slots_placement" in block.get("resource_manager", {}))
     assert ResourceManagerSettings(**placed["resource_manager"]).slots_placement == "spread"
+    (block,) = (block for block in BLOCKS if "tenants" in block.get("resource_manager", {}))
     read = ResourceManagerSettings(**block["resource_manager"])
     told = {"research": {"slots": 2, "weight": 1}, "reports": {"weight": 3}, "*": {"slots": 8, "weight": 1}}
     assert read.deciding()["tenants"] == told
 
 
+def test_its_time_outs_are_the_defaults() -> None:
+    (block,) = (block for block in BLOCKS if "job_timeout_ms" in block.get("resource_manager", {}))
+    assert block["resource_manager"] == {name: getattr(ResourceManagerSettings(), name) for name in block["resource_manager"]}
+
+
 def test_its_queue_is_what_these_settings_lead_to() -> None:
-    block, _ = (block for block in BLOCKS if "resource_manager" in block)
+    (block,) = (block for block in BLOCKS if "tenants" in block.get("resource_manager", {}))
     cluster = driver(4096, 4096)
     cluster.register(TM_B, memory_mb=(4096, 4096))
     limits = {name: TenantLimits.model_validate(each) for name, each in block["resource_manager"]["tenants"].items()}

@@ -24,8 +24,10 @@ from millrace.core.messages.slots import (
     DisconnectTaskManager,
     DrainAnswered,
     DrainTaskManager,
+    FailSlot,
     FellBehind,
     FreeSlots,
+    FreeUnused,
     OfferedAttempt,
     OfferSlots,
     ReleaseTaskManager,
@@ -139,6 +141,16 @@ def test_an_idle_slot_is_free_at_once():
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == [freed()]
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
     assert driver.slot() == "FREE"
+
+
+def test_a_slot_whose_job_master_is_away_for_too_long_is_freed_but_not_one_in_which_an_attempt_lives():
+    driver = Driver().run()
+    assert driver.say(RM, FreeUnused(allocations=["al", "unknown"])) == [] and driver.slot() == "ACTIVE"
+    driver.end()
+    driver.local(SlotReady(slot=0))
+    reason = "its JobMaster was silent for too long"
+    said = [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), freed()]
+    assert driver.say(RM, FreeUnused(allocations=["al"])) == said and driver.slot() == "FREE"
 
 
 def test_a_slot_is_free_when_its_reset_is_done():

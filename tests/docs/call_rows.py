@@ -113,6 +113,11 @@ RESOURCE_MANAGER = (
         f"{LIVENESS}test_a_silent_task_manager_is_lost_once_and_its_jobs_wait_or_move",
         f"{TM}test_heartbeats_carry_the_slots_when_they_changed_and_now_and_then",
     ), "taskmanagers", TASK_MANAGERS),
+    Call("heartbeatFromJobManager", (jobs.JobMasterHeartbeat, jobs.ReconcileSlots), (
+        "test_resource_manager_reconciling.py:test_a_slot_that_the_shard_does_not_hold_is_named_after_ten_seconds_and_then_once_in_ten",
+        "test_resource_manager_silent.py:test_a_shard_that_sends_nothing_is_granted_nothing_and_leaves_the_queue_before_a_slot_is_wasted_on_it",
+        "test_job_master_heartbeats.py:test_a_shard_with_jobs_sends_what_it_holds_every_two_seconds",
+    ), "queue, slots", SLOTS),
     Call("disconnectTaskManager", (slots.DisconnectTaskManager, jobs.TaskManagerLost), (
         f"{LIVENESS}test_a_task_manager_that_leaves_in_order_is_lost_at_once",
         f"{JM}test_a_lost_task_manager_moves_its_attempts_without_counting_a_failure",
@@ -299,6 +304,10 @@ TASK_MANAGER = (
     Call("freeSlot", (slots.FreeSlots, slots.SlotFreed), (
         f"{ENDS}test_an_idle_slot_is_free_at_once", f"{ENDS}test_an_attempt_in_a_freed_slot_is_killed_and_nobody_is_told",
     ), "slots", SLOTS),
+    Call("freeInactiveSlots: its job has had no JobMaster for a time-out", (slots.FreeUnused,), (
+        f"{ENDS}test_a_slot_whose_job_master_is_away_for_too_long_is_freed_but_not_one_in_which_an_attempt_lives",
+        "test_resource_manager_silent.py:test_a_silent_shard_is_given_up_after_the_time_out_and_what_it_holds_unused_is_freed",
+    ), "slots", SLOTS),
     Call("requestThreadInfoSamples", (slots.OrderAttempts, slots.AttemptAnswered), (
         "test_task_manager_running.py:test_an_order_goes_to_the_slot_of_a_running_attempt_and_its_answer_to_who_asked",
         "test_task_manager_running.py:test_an_attempt_that_does_not_run_is_answered_for",
@@ -336,7 +345,6 @@ ABSENT = {
         Absent("requestTaskManagerMetricQueryServiceAddresses", "ListTaskManagerMetricEndpoints", _NO_METRICS),
     ),
     "ResourceManager": (
-        Absent("heartbeatFromJobManager", "JobMasterHeartbeat", "not there yet; `SlotUnused` finds a shard that is away"),
         Absent("requestTaskManagerMetricQueryServiceAddresses", "ListTaskManagerMetricEndpoints", _NO_METRICS),
     ),
     "SlotManager": (),

@@ -14,7 +14,14 @@ from pathlib import Path
 from millrace.core.messages import slots
 from millrace.core.messages.base import Body
 from millrace.core.messages.client import ProcessDescribed
-from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, NotEnoughResources, TaskManagersParted
+from millrace.core.messages.jobs import (
+    DeclareAgain,
+    JobMasterDeclared,
+    JobMasterHeartbeat,
+    NotEnoughResources,
+    ReconcileSlots,
+    TaskManagersParted,
+)
 from millrace.core.messages.processes import AskProcess
 from millrace.core.messages.records import Forked, Hello
 from services.dispatcher.core import questions
@@ -37,9 +44,13 @@ FORK, PARTED, UNUSED, TOO_LARGE = (
     f"{_RARE}test_a_slot_that_a_dead_shard_does_not_use_is_taken_back",
     f"{_RARE}test_a_job_that_no_slot_is_large_enough_for_fails_after_a_while",
 )
+GIVEN_UP, PASSED = (
+    f"{_RARE}test_what_a_shard_holds_unused_that_stays_away_is_freed", f"{_RARE}test_what_nobody_was_notified_of_is_reconciled",
+)  # fmt: skip
 ASKED = "test_io_inspection.py:test_a_process_answers_what_it_is_asked_and_what_all_are_asked"
 SIMULATED: dict[type[Body], str] = {
     Hello: FORK, Forked: FORK, TaskManagersParted: PARTED, JobMasterDeclared: PARTED, slots.TaskManagerHeartbeat: PARTED,
+    JobMasterHeartbeat: PASSED, ReconcileSlots: PASSED, slots.FreeUnused: GIVEN_UP,
     slots.FailSlot: UNUSED, slots.SlotUnused: UNUSED, DeclareAgain: UNUSED, NotEnoughResources: TOO_LARGE,
     AskProcess: ASKED, ProcessDescribed: ASKED,
 }  # fmt: skip

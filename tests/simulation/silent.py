@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from millrace.core.messages import client
+from millrace.core.machine import Envelope, Output
+from millrace.core.messages import client, slots
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.interfaces import Put, Txn
+from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation import workload
 from tests.simulation.audit import audit
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Timing
+from tests.simulation.slots import Behaviour, Timing
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX
 
@@ -68,6 +71,75 @@ def a_shard_stays_away(seed: int) -> Cluster:
     cluster.run(most_ms=3_000)
     audit(cluster)
     return cluster
+
+
+def a_shard_is_given_up(seed: int) -> Cluster:
+    """A shard dies while an attempt of it runs and its other jobs wait. It is excluded before any slot is free, and later its jobs are
+    out of the queue, and the slot is free in which its attempt has ended: a job of the other shard that wants both slots has them. When it
+    is back after all, that attempt counts, and its other jobs end."""
+    topology = Topology(shards=2)
+    away, there = jobs_of(0, topology, 3), jobs_of(1, topology, 2)
+    takes_ms = {away[0]: 2_500, there[0]: 7_000}
+    cluster = Cluster(
+        topology, seed=seed, task_managers=2, slots=1, control=CONTROL,
+        script=lambda spec: Behaviour(run_ms=takes_ms.get(spec["job"])),
+        deciding={RESOURCE_MANAGER: {"job_master_silent_ms": 1_500, "job_timeout_ms": 3_000}},
+    )  # fmt: skip
+    cluster.run(cluster.ready, most_ms=20_000)
+    for job in (away[0], there[0]):
+        cluster.client.submit(job, workload.single(job))
+    cluster.run(lambda: len(cluster.world.book.living) == 2, most_ms=5_000)
+    for job in away[1:]:
+        cluster.client.submit(job, workload.single(job))
+    cluster.run(lambda: len(_state(cluster, RESOURCE_MANAGER).waiting) == 2, most_ms=1_000)
+    cluster.run(lambda: 0 in _state(cluster, RESOURCE_MANAGER).heard_ms, most_ms=1_000)
+    cluster.kill(AWAY)
+    cluster.run(lambda: not _state(cluster, RESOURCE_MANAGER).waiting, most_ms=3_500)
+    gang = there[1]
+    cluster.client.submit(gang, workload.wide(gang, parallelism=2, together=True))
+    if seed % 2:
+        cluster.run(most_ms=random.Random(f"given up {seed}").randrange(4_000))
+        cluster.kill(f"{RESOURCE_MANAGER}#1")
+        cluster.start(f"{RESOURCE_MANAGER}#1")
+    cluster.run(lambda: cluster.ended(*there), most_ms=ENOUGH_MS)
+    cluster.start(AWAY)
+    cluster.run(lambda: cluster.ended(*away), most_ms=ENOUGH_MS)
+    first = [attempt for attempt in cluster.world.book.launched if attempt.startswith(f"{away[0]}/")]
+    assert len(first) == 1, f"[R31]: what had ended runs again: {first}"
+    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.run(most_ms=3_000)
+    audit(cluster)
+    return cluster
+
+
+def an_end_is_passed_over(seed: int) -> Cluster:
+    """A slot breaks with an attempt in it, and nothing is done of the two messages about that, as of records that end processes twice
+    [R26]. The attempt runs elsewhere all the same: the ResourceManager knows that there is no such slot."""
+    cluster = Cluster(
+        seed=seed, task_managers=2, slots=1, script=lambda spec: Behaviour("break" if spec["attempt"] == 1 else "finish"),
+    )  # fmt: skip
+    originals = {message: JOB_MASTER[message] for message in (slots.TaskStateChanged, slots.FailSlot)}
+
+    def passes_over(state: Any, body: Any, envelope: Envelope) -> Iterator[Output]:
+        over = isinstance(body, slots.FailSlot) or body.state == "FAILED"
+        return iter(()) if over else originals[type(body)](state, body, envelope)
+
+    JOB_MASTER.update(dict.fromkeys(originals, passes_over))
+    try:
+        cluster.run(cluster.ready, most_ms=20_000)
+        cluster.client.submit("one", workload.single("one"))
+        cluster.run(lambda: cluster.ended("one"), most_ms=ENOUGH_MS)
+    finally:
+        JOB_MASTER.update(originals)
+    assert cluster.statuses() == {"one": "FINISHED"}, f"[R31]: {cluster.statuses()}"
+    return cluster
+
+
+def parts_stay_away(seed: int) -> None:
+    """All three."""
+    a_shard_is_given_up(seed)
+    an_end_is_passed_over(seed)
+    a_shard_stays_away(seed)
 
 
 def names_are_long(seed: int) -> None:

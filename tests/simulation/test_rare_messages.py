@@ -8,16 +8,18 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.jobs import (
     DeclareAgain,
     JobMasterDeclared,
+    JobMasterHeartbeat,
     JobQueued,
     NotEnoughResources,
+    ReconcileSlots,
     TaskManagersParted,
 )
 from millrace.core.messages.records import Forked, Hello, Message, decode
-from millrace.core.messages.slots import FailSlot, SlotUnused, TaskManagerHeartbeat
+from millrace.core.messages.slots import FailSlot, FreeUnused, SlotUnused, TaskManagerHeartbeat
 from tests.simulation import workload
 from tests.simulation.audit import audit
 from tests.simulation.cluster import Cluster
-from tests.simulation.silent import a_shard_stays_away
+from tests.simulation.silent import a_shard_is_given_up, a_shard_stays_away, an_end_is_passed_over
 from tests.simulation.trial import quiet_logs
 
 RM = "resource-manager"
@@ -91,6 +93,16 @@ def test_a_reborn_resource_manager_learns_from_shards_who_is_lost(cluster: Clust
 def test_a_slot_that_a_dead_shard_does_not_use_is_taken_back() -> None:
     cluster = a_shard_stays_away(0)
     assert {FailSlot, SlotUnused, DeclareAgain} <= sent(cluster)
+
+
+def test_what_a_shard_holds_unused_that_stays_away_is_freed() -> None:
+    cluster = a_shard_is_given_up(0)
+    assert {FreeUnused, FailSlot} <= sent(cluster)
+
+
+def test_what_nobody_was_notified_of_is_reconciled() -> None:
+    cluster = an_end_is_passed_over(0)
+    assert {JobMasterHeartbeat, ReconcileSlots} <= sent(cluster)
 
 
 def test_a_job_that_no_slot_is_large_enough_for_fails_after_a_while() -> None:

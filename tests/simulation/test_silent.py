@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.silent import a_shard_stays_away, lists_go_on, names_are_long
+from tests.simulation.silent import (
+    a_shard_is_given_up,
+    a_shard_stays_away,
+    an_end_is_passed_over,
+    lists_go_on,
+    names_are_long,
+)
 from tests.simulation.trial import quiet_logs
 
 
@@ -12,6 +18,17 @@ from tests.simulation.trial import quiet_logs
 def test_a_shard_that_stays_away_starves_nobody_else(seed: int) -> None:
     quiet_logs()
     a_shard_stays_away(seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shard_that_is_given_up_holds_no_slot_that_is_not_used(seed: int) -> None:
+    quiet_logs()
+    a_shard_is_given_up(seed)
+
+
+def test_a_slot_whose_end_nobody_took_is_missed_by_the_resource_manager() -> None:
+    quiet_logs()
+    an_end_is_passed_over(0)
 
 
 def test_who_asks_for_the_longest_names_ends_nobody() -> None:

@@ -10,7 +10,7 @@ from millrace.core.messages.records import Client, Elected, Message, Outcome, de
 from millrace.io.interfaces import Received
 from tests.simulation.world import World
 
-LEFT_OUT = ("Hello", "TaskManagerHeartbeat")
+LEFT_OUT = ("Hello", "TaskManagerHeartbeat", "JobMasterHeartbeat")
 FIELDS = (
     "job",
     "kind",

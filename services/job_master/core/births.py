@@ -40,8 +40,11 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[O
 
 
 def on_declare_again(state: State, body: DeclareAgain, envelope: Envelope) -> Iterator[Output]:  # [R31]
-    """The ResourceManager took this shard for absent. It still has the jobs' requests."""
-    yield _declared(state)
+    """The ResourceManager took this shard for absent. It still has the jobs' requests, or says that it has forgotten them."""
+    if body.requests:
+        yield from _declare_requests(state)
+    else:
+        yield _declared(state)
 
 
 def _declare_jobs(state: State, envelope: Envelope) -> Iterator[Output]:
@@ -55,7 +58,8 @@ def _declare_jobs(state: State, envelope: Envelope) -> Iterator[Output]:
 
 
 def _declare_requests(state: State) -> Iterator[Output]:
-    """To a new life of the ResourceManager: what the jobs want, which TaskManagers are lost, on which slots are held."""
+    """To the ResourceManager, in a new life or after it has forgotten them: what the jobs want, which TaskManagers are lost, on which slots
+    are held."""
     for job in state.jobs.values():
         if job.wanted:
             yield request_slots(job)

@@ -8,7 +8,7 @@ from millrace.core.allocation import granted_in, life_of
 from millrace.core.clocks import AtMs
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Forget, Output, Say
-from millrace.core.messages.jobs import LOST_KEPT, JobQueued, NotEnoughResources, TaskManagerLost
+from millrace.core.messages.jobs import LOST_KEPT, JobQueued, NotEnoughResources, ReconcileSlots, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, SlotOffer
 from millrace.core.states import ENDED_JOB, ENDING_JOB
 from millrace.core.topics import Scope, task_manager_name, task_manager_scope
@@ -87,6 +87,18 @@ def on_fail_slot(state: State, body: FailSlot, envelope: Envelope) -> Iterator[O
     job = state.jobs.get(state.allocations.get(body.allocation, ""))
     if job is not None:
         yield from _fail_slots(state, job, [body.allocation], body.reason, envelope.at_ms)
+
+
+def on_reconcile_slots(state: State, body: ReconcileSlots, envelope: Envelope) -> Iterator[Output]:  # [R31]
+    """What is held here now decides, and not what was when the ResourceManager looked."""
+    for its in body.unclaimed:
+        freed = [allocation for allocation in its.allocations if allocation not in state.allocations]
+        if freed:
+            yield Say(task_manager_scope(its.task_manager), FreeSlots(allocations=freed))
+    for allocation in body.gone:
+        job = state.jobs.get(state.allocations.get(allocation, ""))
+        if job is not None:
+            yield from _fail_slots(state, job, [allocation], "its TaskManager does not have it any more", envelope.at_ms)
 
 
 def forget_task_manager(state: State, body: TaskManagerLost) -> Iterator[Output]:

@@ -25,7 +25,7 @@ from millrace.core.machine import (
 from millrace.core.messages import blocklist, effects, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import attempts, bad_records, births, blocking, earlier, holding, inspection, lifecycle, scheduling, suspension
+from . import attempts, bad_records, births, blocking, earlier, heartbeats, holding, inspection, lifecycle, scheduling, suspension
 from .plans import compile_stored
 from .state import State
 
@@ -33,6 +33,7 @@ from .state import State
 def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
     yield from inspection.answer_overdue(state)
     yield from scheduling.on_ticked(state, body, envelope)
+    yield from heartbeats.beat(state)
 
 
 HANDLERS: dict[type, Handler] = {
@@ -55,6 +56,7 @@ HANDLERS: dict[type, Handler] = {
     jobs.TaskManagerLost: holding.on_task_manager_lost,
     jobs.DeclareAgain: births.on_declare_again,
     blocklist.TaskManagersBlocked: blocking.on_task_managers_blocked,
+    jobs.ReconcileSlots: holding.on_reconcile_slots,
     # from TaskManagers
     slots.OfferSlots: holding.on_offer_slots,
     slots.FailSlot: holding.on_fail_slot,

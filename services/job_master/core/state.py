@@ -21,6 +21,7 @@ class Settings:
     """What decides, from the leader's configuration."""
 
     exchange_url: str = "exchange"  # folder or URL of exchange data, as attempts see it
+    heartbeat_ms: int = 0  # between two heartbeats to the ResourceManager; 0: none, as of the leaders of builds before
     moves_most: int = 20  # attempts of one subtask that a lost TaskManager may cost before the job fails: it may be killing them
 
 
@@ -193,6 +194,8 @@ class State:
     lost: dict[str, int] = field(default_factory=dict)
     # TaskManagers of blocked hosts -> whether they are evacuated, as the ResourceManager last sent them.
     blocked: dict[Scope, bool] = field(default_factory=dict)
+    heartbeat_ms: NowMs = NowMs(0)  # when the next heartbeat to it is due
+    heartbeats: int = 0  # to it so far
     declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [R11]
     inspections: dict[int, Inspection] = field(default_factory=dict)  # by the number of the question to the attempts, oldest first
     inspected: int = 0  # the last such number

@@ -24,8 +24,8 @@ STEPS = (
 """Requests and replies that are steps of a job. By all others somebody only looks."""
 LOOKS = (*(each for each in (*client.REQUESTS, *client.REPLIES) if each not in STEPS), *get_args(jobs.Question))
 NOISE = {
-    "TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobFound", "OrderAttempts", "OrderAnswered",
-    "AttemptAnswered", "AttemptOrderSent", "SlotsProgressed", "ProgressReported", "AttemptsProgressing",
+    "TaskManagerHeartbeat", "JobMasterHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobFound", "OrderAttempts",
+    "OrderAnswered", "AttemptAnswered", "AttemptOrderSent", "SlotsProgressed", "ProgressReported", "AttemptsProgressing",
     *(each.__name__ for each in LOOKS),
 }  # fmt: skip
 """Said of many jobs at once, or again and again, or only asked about a job, by anybody at any time: no step of one job."""

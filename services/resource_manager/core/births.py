@@ -10,7 +10,7 @@ from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
 from millrace.core.topics import DISPATCHER, JOB_MASTER, shard_number, task_manager_name
 
-from . import blocklist, providing, registration, requests
+from . import blocklist, providing, reconciling, registration, requests
 from .state import DECLARE_MS, Settings, State, waiting_of
 
 Outputs = Iterator[Output]
@@ -38,8 +38,10 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
     if body.peer.startswith(JOB_MASTER):
-        requests.forget_requests_of(state, shard_number(body.peer))
-        yield from blocklist.declare(state, shard_number(body.peer))
+        shard = shard_number(body.peer)
+        requests.forget_requests_of(state, shard)
+        reconciling.forget(state, shard)
+        yield from blocklist.declare(state, shard)
         return
     if body.peer == DISPATCHER:  # where it has lost its log nobody is shutting the cluster down any more
         state.workers.closing = False

@@ -27,7 +27,14 @@ from millrace.core.messages.effects import (
     WorkerStarted,
     WorkerStopped,
 )
-from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, Query, RequestSlots, TaskManagersParted
+from millrace.core.messages.jobs import (
+    AskTaskManager,
+    JobMasterDeclared,
+    JobMasterHeartbeat,
+    Query,
+    RequestSlots,
+    TaskManagersParted,
+)
 from millrace.core.messages.slots import (
     ClientAnswered,
     DisconnectTaskManager,
@@ -38,7 +45,7 @@ from millrace.core.messages.slots import (
     SlotUnused,
     TaskManagerHeartbeat,
 )
-from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, shard_scope
 
 from . import (
     answers,
@@ -47,6 +54,7 @@ from . import (
     births,
     blocklist,
     providing,
+    reconciling,
     registration,
     requests,
     shards,
@@ -54,7 +62,7 @@ from . import (
     timers,
     workers,
 )
-from .state import State, is_quiet, waiting_of
+from .state import State, is_quiet, shard_of, waiting_of
 
 HANDLERS: dict[type, Handler] = {
     # from the core
@@ -67,6 +75,7 @@ HANDLERS: dict[type, Handler] = {
     RequestSlots: requests.on_request_slots,
     TaskManagersParted: registration.on_task_managers_parted,
     JobMasterDeclared: shards.on_job_master_declared,
+    JobMasterHeartbeat: reconciling.on_job_master_heartbeat,
     # from TaskManagers
     RegisterTaskManager: registration.on_register_task_manager,
     DisconnectTaskManager: registration.on_disconnect_task_manager,
@@ -110,6 +119,8 @@ class ResourceManager:
         if state.waiting is None:
             state.queues = {}
             state.waiting = waiting_of(state)
+        if envelope.sender.startswith(JOB_MASTER):
+            shards.note_heard(state, shard_of(envelope))
         yield from dispatch(HANDLERS, state, envelope)
         yield from slot_manager.grant(state, envelope)
 

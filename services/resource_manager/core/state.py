@@ -37,6 +37,8 @@ class Settings:
     tenants: dict[str, dict[str, int]] = field(default_factory=dict)
     # After which a job fails that wants what the cluster cannot have; None: it waits on.
     not_enough_resources_ms: int | None = None
+    job_master_silent_ms: int = 10_000  # after which a JobMaster shard that sends nothing is granted nothing
+    job_timeout_ms: int = 300_000  # after which what its jobs want is forgotten, and what they hold unused is freed
     # The provider that starts and stops TaskManagers. "": none, they come by themselves, and none of what follows decides anything.
     provider: str = ""
     task_managers_min: int = 0  # so many are kept, needed or not
@@ -229,8 +231,14 @@ class State:
     # Shards that have declared [R11].
     declared: dict[int, None] = field(default_factory=dict)
     declare_ms: NowMs = NowMs(0)  # until then those that have not are waited for
-    # Shards that are excluded until they declare: they have not in time, or do not use what they are granted [R31].
-    silent: dict[int, None] = field(default_factory=dict)
+    # Shards that are excluded until they declare: they have not in time, do not use what they are granted, or send nothing [R31]. Until
+    # when what their jobs want is kept; None: it is forgotten, or a build before excluded them.
+    silent: dict[int, NowMs | None] = field(default_factory=dict)
+    # Shards that send heartbeats -> State.clock_ms when something was last received of them, or nothing was expected.
+    heard_ms: dict[int, int] = field(default_factory=dict)
+    # Shard -> allocation that it holds and this state does not, or the reverse -> since when.
+    doubts: dict[int, dict[str, NowMs]] = field(default_factory=dict)
+    unused_ms: NowMs = NowMs(0)  # when what shards hold whose jobs' requests are forgotten is looked at again
     open_ms: NowMs = NowMs(0)  # before it a new generation grants nothing: TaskManagers have time to register with what they hold [R11]
     granted: int = 0  # slots granted in this life: the number in an allocation's name
     # TaskManager -> until when it is expected to register; none of them is registered.

@@ -16,6 +16,8 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from registration.lose_silent(state, envelope)
     yield from registration.lose_unregistered(state, now_ms)
     yield from shards.exclude_undeclared(state, now_ms)
+    yield from shards.exclude_silent(state, now_ms)
+    yield from shards.give_up(state, now_ms)
     yield from blocklist.unblock_overdue(state, now_ms, envelope.at_ms)
     yield from slot_manager.grant(state, envelope)  # first: no job is sent a reason to wait for what it gets
     yield from providing.on_ticked(state, envelope)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.core.machine import Envelope, Output
-from millrace.core.messages.slots import AllocateSlot, CancelTasks, DeployTasks, FreeSlots, TaskManagerRegistered
+from millrace.core.messages.slots import (
+    AllocateSlot,
+    CancelTasks,
+    DeployTasks,
+    FreeSlots,
+    FreeUnused,
+    TaskManagerRegistered,
+)
 
 from . import slot_table
 from .state import State
@@ -33,3 +40,8 @@ def on_cancel_tasks(state: State, body: CancelTasks, envelope: Envelope) -> Iter
 def on_free_slots(state: State, body: FreeSlots, envelope: Envelope) -> Iterator[Output]:
     for allocation in body.allocations:
         yield from slot_table.free(state, allocation, "its job gave the slot back")
+
+
+def on_free_unused(state: State, body: FreeUnused, envelope: Envelope) -> Iterator[Output]:
+    for allocation in body.allocations:
+        yield from slot_table.free_unused(state, allocation)

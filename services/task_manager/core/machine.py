@@ -20,6 +20,7 @@ from millrace.core.messages.slots import (
     DrainTaskManager,
     FellBehind,
     FreeSlots,
+    FreeUnused,
     OrderAnswered,
     OrderAttempts,
     ReleaseTaskManager,
@@ -36,7 +37,14 @@ from millrace.core.topics import RESOURCE_MANAGER, shard_scope, task_manager_sco
 
 from . import slot_table
 from .answering import on_answer_client, on_answer_found, on_answer_sought
-from .commands import on_allocate_slot, on_cancel_tasks, on_deploy_tasks, on_free_slots, on_task_manager_registered
+from .commands import (
+    on_allocate_slot,
+    on_cancel_tasks,
+    on_deploy_tasks,
+    on_free_slots,
+    on_free_unused,
+    on_task_manager_registered,
+)
 from .leaving import on_drain_task_manager, on_release_task_manager, on_stop_asked, on_unheard
 from .life import on_born, on_configured, on_peer_born, on_ticked
 from .local_facts import (
@@ -64,6 +72,7 @@ HANDLERS: dict[type, Handler] = {
     ReleaseTaskManager: on_release_task_manager,
     DrainTaskManager: on_drain_task_manager,
     AnswerClient: on_answer_client,
+    FreeUnused: on_free_unused,
     # JobMasters
     DeployTasks: on_deploy_tasks,
     CancelTasks: on_cancel_tasks,

@@ -117,6 +117,17 @@ def free(state: State, allocation: str, why: str) -> Iterator[Output]:
         slot.attempt = None
 
 
+def free_unused(state: State, allocation: str) -> Iterator[Output]:  # [R31]
+    """Its JobMaster is away for longer than anybody waits: the slot is given back, if nothing lives in it. What an attempt has reported is
+    in that one's log. Whoever is back learns that the slot is gone."""
+    _, slot = _of_allocation(state, allocation)
+    if slot is not None and slot.state is SlotState.ALLOCATED:
+        assert slot.job is not None
+        reason = "its JobMaster was silent for too long"
+        yield Say(shard_scope(slot.shard), FailSlot(allocation=allocation, job=slot.job, reason=reason))
+        yield from free(state, allocation, reason)
+
+
 def give_up_waiting(state: State, shard: int) -> None:  # [R28]
     """A new life of a shard is heard. It may not have the deployments of its earlier life, because they were lost with the end of its log,
     and the job may have ended elsewhere since. So those that are not launched yet fail; the offer to the new life reports them."""

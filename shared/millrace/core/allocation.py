@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 
 def allocation_name(record: str, number: int, life: int) -> str:
     """The name of grant `number` of those made at `record` (`<generation>.<offset>`), for a job of a shard that lives `life`.
@@ -21,3 +23,8 @@ def granted_in(allocation: str) -> int:
     """The ResourceManager's life that made an allocation."""
     life = allocation.partition(".")[0]
     return int(life) if life.isdecimal() else 0
+
+
+def part_of(allocation: str, parts: int) -> int:
+    """To which of so many parts of all names an allocation belongs."""
+    return zlib.crc32(allocation.encode()) % parts

@@ -80,6 +80,7 @@ FLINK: dict[str, Named] = {
     "high-availability.storageDir": Named("", "storage_url"),
     "heartbeat.interval": Named("resource_manager", "heartbeat_interval_ms", _milliseconds),
     "heartbeat.timeout": Named("resource_manager", "lost_after_ms", _milliseconds),
+    "resourcemanager.job.timeout": Named("resource_manager", "job_timeout_ms", _milliseconds),
     "resourcemanager.taskmanager-timeout": Named("resource_manager", "worker_idle_ms", _milliseconds),
     "resourcemanager.taskmanager-registration.timeout": Named("resource_manager", "worker_start_ms", _milliseconds),
     "slotmanager.number-of-slots.max": Named("resource_manager", "slots_max"),

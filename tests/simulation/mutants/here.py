@@ -15,7 +15,7 @@ from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
 from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
-from tests.simulation.silent import a_shard_stays_away, large_lists
+from tests.simulation.silent import large_lists, parts_stay_away
 from tests.simulation.slots import Timing
 from tests.simulation.workload import diamond, joined, roots, sink
 from tests.simulation.years import years_pass
@@ -190,7 +190,7 @@ SCENES: dict[int, Callable[[int], None]] = {
     24: restored,
     27: lambda seed: over_and_back(seed, times=2),
     29: beside,
-    31: a_shard_stays_away,
+    31: parts_stay_away,
     32: years_pass,
     33: workers_come_and_go,
     34: shut_down_and_up,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import services.dispatcher.core.answers as answers
-from millrace.core.messages.jobs import DeclareAgain
+from millrace.core.messages.jobs import DeclareAgain, JobMasterHeartbeat
 from millrace.core.messages.slots import SlotUnused
 from services.dispatcher.core import listing, questions
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from services.resource_manager.core import asking, births
+from services.resource_manager.core import asking, births, shards
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import State
 from tests.simulation.mutants import mutant
@@ -26,6 +26,21 @@ def a_list_ends_with_what_is_remembered() -> None:
 @mutant(31, "resource_manager/core/shards.py:on_slot_unused", "a shard that is down is given each slot that becomes free, again and again")
 def what_is_not_used_is_granted_again() -> None:
     RESOURCE_MANAGER[SlotUnused] = lambda state, body, envelope: iter(())
+
+
+@mutant(31, "resource_manager/core/shards.py:exclude_silent", "a job of a dead shard is first in the queue until a slot was wasted on it")
+def nobody_misses_a_shard() -> None:
+    shards.exclude_silent = lambda state, now_ms: iter(())
+
+
+@mutant(31, "resource_manager/core/shards.py:give_up", "slots are held for ever by a shard that never comes back")
+def nobody_gives_a_shard_up() -> None:
+    shards.give_up = lambda state, now_ms: iter(())
+
+
+@mutant(31, "resource_manager/core/reconciling.py:on_job_master_heartbeat", "an attempt is waited for that nobody runs any more")
+def what_is_held_is_not_compared() -> None:
+    RESOURCE_MANAGER[JobMasterHeartbeat] = lambda state, body, envelope: iter(())
 
 
 @mutant(31, "resource_manager/core/state.py:DECLARE_MS", "a reborn ResourceManager waits for a shard that never comes back")

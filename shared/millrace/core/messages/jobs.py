@@ -208,10 +208,46 @@ class JobMasterDeclared(Body):
 
 
 class DeclareAgain(Body):
-    """What the shard was granted was not used in time: its jobs are granted nothing until it has sent JobMasterDeclared again [R31]."""
+    """What the shard was granted was not used in time, or nothing was received of it: its jobs are granted nothing until it has sent
+    JobMasterDeclared again [R31]."""
 
     type: Literal["DeclareAgain"] = "DeclareAgain"
     version: Literal[1] = 1
+    requests: Annotated[bool, Field(exclude_if=unless_set)] = False
+    """What its jobs want is forgotten: it sends RequestSlots of each as well, before."""
+
+
+class HeldSlots(Part):
+    """Allocations on one TaskManager."""
+
+    task_manager: str
+    incarnation: int
+    allocations: list[str]
+
+
+class JobMasterHeartbeat(Body):
+    """The shard lives, while a job of it wants slots. Carries what it holds: where that is much, a part of it each time. What the
+    ResourceManager counts otherwise for longer than messages are on their way, it answers with ReconcileSlots."""
+
+    type: Literal["JobMasterHeartbeat"] = "JobMasterHeartbeat"
+    version: Literal[1] = 1
+    part: int
+    """Number of the part, from 0 on."""
+    parts: int
+    """Into which the names of all allocations are divided (`core/allocation.py:part_of`)."""
+    held: list[HeldSlots]
+    """All that it holds of this part."""
+
+
+class ReconcileSlots(Body):
+    """What the ResourceManager counts otherwise than the shard. The shard frees what it does not hold, and fails what is not there."""
+
+    type: Literal["ReconcileSlots"] = "ReconcileSlots"
+    version: Literal[1] = 1
+    unclaimed: list[HeldSlots]
+    """Slots of its jobs that it does not hold."""
+    gone: list[str]
+    """Allocations that it holds on TaskManagers that do not have them."""
 
 
 class JobQueued(Body):

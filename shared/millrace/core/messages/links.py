@@ -16,9 +16,10 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     ),
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query, jobs.AskTaskManager, blocklist.AskBlocklist),
     (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
-    (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
+    (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared, jobs.JobMasterHeartbeat),
     (RESOURCE_MANAGER, JOB_MASTER): (
-        jobs.JobQueued, jobs.NotEnoughResources, jobs.DeclareAgain, jobs.TaskManagerLost, blocklist.TaskManagersBlocked,
+        jobs.JobQueued, jobs.NotEnoughResources, jobs.DeclareAgain, jobs.TaskManagerLost, jobs.ReconcileSlots,
+        blocklist.TaskManagersBlocked,
     ),
     (TASK_MANAGER, RESOURCE_MANAGER): (
         slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
@@ -26,6 +27,7 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     ),
     (RESOURCE_MANAGER, TASK_MANAGER): (
         slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager, slots.DrainTaskManager, slots.AnswerClient,
+        slots.FreeUnused,
     ),
     (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.ProgressReported, slots.AttemptAnswered),
     (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.OrderAttempts),

@@ -285,6 +285,14 @@ class FreeSlots(Body):
     allocations: list[str]
 
 
+class FreeUnused(Body):
+    """From the ResourceManager: the shard of these allocations has been silent for too long. They are over, but where an attempt lives."""
+
+    type: Literal["FreeUnused"] = "FreeUnused"
+    version: Literal[1] = 1
+    allocations: list[str]
+
+
 # Local facts of a TaskManager
 
 
