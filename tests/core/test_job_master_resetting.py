@@ -236,6 +236,18 @@ def test_the_next_attempt_has_nothing_of_a_canceled_one() -> None:
     assert not any(row.canceling_ms or row.files for row in shard.job.tasks["b"].rows.values())
 
 
+def test_readers_are_given_whose_folders_have_a_note_of_their_files() -> None:
+    """A producer of a build before made none: its folders are read as they are."""
+    for listed in (True, False):
+        shard = Shard()
+        shard.start(TWO)
+        shard.offer("a1")
+        report = {"outputs": {"a": {"schema": "{}", "rows": 1, "bytes": 9, **({"listed": True} if listed else {})}}}
+        shard(slots.TaskStateChanged(allocation="a1", attempt="j/0-a/0/1.1", state="FINISHED", report=report), TM)
+        [spec] = specs(shard.offer("a2"))
+        assert spec["vertices"][0]["inputs"]["a"].get("listed", False) is listed
+
+
 GANG: dict[str, Any] = {
     "name": "gang", "together": True, "restart": {"delay_ms": 0},
     "vertices": {

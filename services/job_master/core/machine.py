@@ -25,7 +25,19 @@ from millrace.core.machine import (
 from millrace.core.messages import blocklist, effects, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import attempts, bad_records, births, blocking, earlier, heartbeats, holding, inspection, lifecycle, scheduling, suspension
+from . import (
+    attempts,
+    bad_records,
+    births,
+    blocking,
+    earlier,
+    heartbeats,
+    holding,
+    inspection,
+    lifecycle,
+    scheduling,
+    suspension,
+)
 from .plans import compile_stored
 from .state import State
 

@@ -61,6 +61,7 @@ def keep_report(job: Job, plan: Plan, task: str, index: int, report: AttemptRepo
     row.progress = kept_progress(report.progress)
     outputs = report.outputs if task != PLAN_TASK else {}
     row.outputs = {vertex: (each.rows, each.bytes) for vertex, each in outputs.items() if vertex in plan.graph.vertices}
+    row.listed = tuple(vertex for vertex in row.outputs if outputs[vertex].listed)
 
 
 def forget_result(job: Job, plan: Plan, task: str, index: int) -> None:

@@ -54,6 +54,7 @@ class Subtask:
     canceling_ms: AtMs = NEVER
     ended_ms: AtMs = NEVER
     outputs: dict[str, tuple[int | None, int | None]] | None = None  # FINISHED: vertex -> its rows and bytes
+    listed: tuple[str, ...] = ()  # FINISHED: the vertices of whose exchange files there is a note
     files: tuple[int, int, int] | None = None  # FINISHED: of what the attempt left: files kept, their bytes, files not kept
     progress: str | None = None  # FINISHED: what the attempt's Spark has done, as JSON: there may be 25,600 of these [R30]
 
@@ -215,6 +216,7 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
     subtask.state = state
     if state is not ExecutionState.FINISHED:
         subtask.outputs = subtask.files = subtask.progress = None
+        subtask.listed = ()
 
 
 def check(state: State) -> None:  # [R5]

@@ -109,6 +109,7 @@ class InputSpec(TypedDict):
     shares: NotRequired[int]
     folders: NotRequired[list[str]]
     schema: NotRequired[str | None]
+    listed: NotRequired[bool]
 
 
 class VertexSpec(TypedDict):
@@ -195,6 +196,7 @@ class OutputReport(TypedDict):
     schema: NotRequired[str]
     rows: NotRequired[int | None]
     bytes: NotRequired[int | None]
+    listed: NotRequired[bool]
 
 
 class ResultRows(TypedDict):

@@ -13,6 +13,7 @@ from typing import Any
 from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, Sink
 from . import frames
 from .errors import AttemptError
+from .exchange_files import Folder
 
 SHARE = "__share"
 LOST_CHARS = 8_000  # of the folders that are named as lost
@@ -30,28 +31,35 @@ _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 def read(session: Any, edge: InputSpec) -> Any:
     """The DataFrame of an input that other attempts published.
 
-    Raises AttemptError EXCHANGE_LOST if a published folder is gone: no other attempt would find it. Who wrote it is run again.
+    Raises AttemptError EXCHANGE_LOST if a published folder is gone, or a file of it: no other attempt would find it. Who wrote it is run
+    again.
     """
     folders: list[str] = []
-    gone: list[str] = []
+    gone: dict[str, str] = {}
+    share, number = (f"{SHARE}={edge['share']}", edge["share"]) if edge["edge"] == "hash" else ("", 0)
     for folder in edge["folders"]:
-        path, fs = frames.path_and_fs(session, folder)
-        if not fs.exists(path):
-            gone.append(folder)
-            continue
-        if edge["edge"] == "hash":
-            folder = f"{folder.rstrip('/')}/{SHARE}={edge['share']}"
-            if not fs.exists(session._jvm.org.apache.hadoop.fs.Path(folder)):
-                continue
-        folders.append(folder)
+        place = Folder(session, folder)
+        noted, found = place.noted(number), place.files(share)
+        if noted is None:
+            # Whoever wrote it was of a build before, which noted nothing; or the note went with the rest.
+            problem = "does not exist any more" if edge.get("listed") or not place.exists() else ""
+        elif found.number < noted.number:
+            problem = f"has {found.number} of {noted.number} files" + (f" in share {number}" if share else "")
+        else:
+            problem = "" if found == noted else f"has files of {found.size} bytes, and {noted.size} were written"
+        if problem:
+            gone[folder] = problem
+        elif found.number:
+            folders.append(f"{folder.rstrip('/')}/{share}" if share else folder)
     if gone:
-        more = f", nor do {len(gone) - 1} more" if len(gone) > 1 else ""
+        first, problem = next(iter(gone.items()))
+        more = f", and {len(gone) - 1} more like it" if len(gone) > 1 else ""
         raise AttemptError(
             "EXCHANGE_LOST",
-            f"Rows that a finished task handed on are gone: {gone[0]} does not exist any more{more}. Whoever wrote them runs again, up to"
+            f"Rows that a finished task handed on are gone: {first} {problem}{more}. Whoever wrote them runs again, up to"
             " `moves_most` times in a job; see what deletes files below the cluster's storage",
             kind="infrastructure",
-            lost=_listed(gone),
+            lost=_listed(list(gone)),
         )
     schema = edge["schema"]
     assert schema is not None, "only a chained input comes without"
@@ -131,6 +139,12 @@ def write(df: Any, output: OutputSpec, bare: Any) -> None:
     writer.mode("overwrite").parquet(folder)
     path, fs = frames.path_and_fs(df.sparkSession, output["folder"])
     fs.mkdirs(path)  # an output without rows is there, too
+
+
+def note_files(session: Any, output: OutputSpec) -> None:
+    """Notes which files were written: whoever reads them misses one that is gone."""
+    shares = [f"{SHARE}={number}" for number in range(output["shares"])] if output["edge"] == "hash" else [""]
+    Folder(session, output["folder"]).note(shares)
 
 
 def share_of_row(df: Any, edge: InputSpec | OutputSpec, producer: str) -> str:

@@ -175,6 +175,8 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
             with SPENT.handing_on(chain.session):
                 exchange.write(chain.handed_on(vertices_by_id[name]), output, chain.bare)
                 _count(entry, output, chain.session)
+                exchange.note_files(chain.session, output)
+                entry["listed"] = True
     return {"outputs": reports, "result": rows}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,12 @@ TIME_ZONE = "spark.sql.session.timeZone"
 
 @dataclass(frozen=True)
 class Published:
-    """A folded FINISHED: the attempt whose output of a subtask counts, and of each vertex the schema of its rows (Spark's JSON)."""
+    """A folded FINISHED: the attempt whose output of a subtask counts, of each vertex the schema of its rows (Spark's JSON), and the
+    vertices of whose files there is a note."""
 
     attempt: int
     schemas: Mapping[str, str]
+    listed: Collection[str] = ()
 
 
 def attempt_spec(
@@ -63,11 +65,11 @@ def attempt_spec(
         ]
         folders = [f"{folder}/{place}" for folder in folders]
         schema = sources[0][1].schemas[each.vertex]
+        listed: dict[str, Any] = {"listed": True} if all(each.vertex in done.listed for _, done in sources) else {}
         if each.edge == "hash":
-            return InputSpec(
-                edge="hash", keys=list(each.keys), share=subtask, shares=what.parallelism, folders=folders, schema=schema
-            )
-        return InputSpec(edge=each.edge, folders=folders, schema=schema)
+            keys = list(each.keys)
+            return InputSpec(edge="hash", keys=keys, share=subtask, shares=what.parallelism, folders=folders, schema=schema, **listed)
+        return InputSpec(edge=each.edge, folders=folders, schema=schema, **listed)
 
     own = exchange_folder(plan, exchange=exchange, run=run, task=task, subtask=subtask, attempt=attempt)
     return AttemptSpec(

@@ -143,6 +143,8 @@ class InputSpec(Open):
     """Of each producing subtask the folder with its output."""
     spark_schema: str | None = Field(default=None, alias="schema")
     """Spark's JSON of the rows."""
+    listed: bool = False
+    """Each of these folders has a note of its files: one without it is not whole."""
 
 
 class VertexSpec(Open):
@@ -254,6 +256,8 @@ class OutputReport(Open):
     """Spark's JSON of the rows."""
     rows: Count = None
     bytes: Count = None
+    listed: bool = False
+    """Its exchange folders have notes of their files. Builds before 0.2 made none."""
 
 
 class ResultRows(Open):

@@ -1,0 +1,92 @@
+"""Files of exchange folders: one that is gone, or was cut, is missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.task_manager.slot.attempt import exchange_files
+from tests.slot.attempts import Attempts
+from tests.slot.test_vertices_exchange import Exchange
+
+
+@pytest.fixture
+def exchange(attempts: Attempts, tmp_path: Path) -> Exchange:
+    return Exchange(attempts, tmp_path / "exchange")
+
+
+QUERY = "SELECT id % 8 AS k, id FROM range({i} * 1000, {i} * 1000 + 1000)"
+
+
+def _produced(exchange: Exchange, kind: str) -> dict[str, Any]:
+    """An edge over two producers of several files each; of a hash edge the second of two shares."""
+    more = {"keys": ["k"], "shares": 2} if kind == "hash" else {}
+    exchange.produce("q", QUERY, kind, parts=2, **more)
+    return exchange.edge("q", kind, listed=True, **({"keys": ["k"], "share": 1, "shares": 2} if kind == "hash" else {}))
+
+
+def _parts(edge: dict[str, Any], number: int) -> list[Path]:
+    below = Path(edge["folders"][number]) / (f"__share={edge['share']}" if edge["edge"] == "hash" else "")
+    return sorted(path for path in below.iterdir() if path.name.startswith("part-"))
+
+
+@pytest.fixture(params=["this machine", "by Hadoop"])
+def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of this machine is looked at directly, one of a storage by Hadoop's FileSystem: here both are folders of this machine."""
+    if request.param == "by Hadoop":
+        made = exchange_files.Folder.__init__
+
+        def by_hadoop(self: Any, session: Any, folder: str) -> None:
+            made(self, session, folder)
+            self._local = None
+
+        monkeypatch.setattr(exchange_files.Folder, "__init__", by_hadoop)
+
+
+@pytest.mark.usefixtures("looked_at")
+@pytest.mark.parametrize("kind", ["broadcast", "hash"])
+def test_a_single_file_that_is_gone_is_missed_and_who_wrote_it_is_named(attempts: Attempts, exchange: Exchange, kind: str) -> None:
+    """Spark reads what is there: the rows of that file were just not in the result."""
+    edge = _produced(exchange, kind)
+    consumer = {"id": "c", "sql": "SELECT count(*) AS n FROM q", "inputs": {"q": edge}}
+    assert 0 < attempts.rows(consumer)[0][0] <= 2_000
+    there = len(_parts(edge, 1))
+    _parts(edge, 1)[0].unlink()
+    error = attempts.fail(consumer)
+    assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", False, "EXCHANGE_LOST")
+    assert error["lost"].split("\n") == [edge["folders"][1]]
+    assert f"{edge['folders'][1]} has {there - 1} of {there} files" in error["message"]
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_a_file_that_was_cut_or_a_note_that_is_gone_is_missed_too(attempts: Attempts, exchange: Exchange) -> None:
+    edge = _produced(exchange, "broadcast")
+    consumer = {"id": "c", "sql": "SELECT count(*) AS n FROM q", "inputs": {"q": edge}}
+    cut = _parts(edge, 0)[0]
+    size = sum(path.stat().st_size for path in _parts(edge, 0))
+    cut.with_name(f".{cut.name}.crc").unlink(missing_ok=True)
+    cut.write_bytes(cut.read_bytes()[:-8])
+    for path in Path(edge["folders"][1]).iterdir():
+        path.unlink()
+    error = attempts.fail(consumer)
+    assert error["lost"].split("\n") == edge["folders"]
+    assert f"{edge['folders'][0]} has files of {size - 8} bytes, and {size} were written, and 1 more like it" in error["message"]
+
+
+def test_an_output_of_a_build_that_noted_no_files_is_read_as_it_is(attempts: Attempts, exchange: Exchange) -> None:
+    edge = {**_produced(exchange, "hash"), "listed": False}
+    consumer = {"id": "c", "sql": "SELECT count(*) AS n FROM q", "inputs": {"q": edge}}
+    rows = attempts.rows(consumer)
+    for folder in edge["folders"]:
+        (Path(folder) / exchange_files.NOTE).unlink()
+    assert attempts.rows(consumer) == rows and rows[0][0] > 0
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_an_output_without_rows_is_whole(attempts: Attempts, exchange: Exchange) -> None:
+    exchange.produce("q", "SELECT id AS k FROM range(0)", "hash", keys=["k"], shares=3)
+    edge = exchange.edge("q", "hash", listed=True, keys=["k"], share=2, shares=3)
+    assert (exchange.folder / "q" / "0" / exchange_files.NOTE).read_text() == 3 * (f"{'0 0':31}\n")
+    assert attempts.rows({"id": "c", "sql": "SELECT count(*) AS n FROM q", "inputs": {"q": edge}}) == [[0]]
