@@ -6,9 +6,9 @@ decides anything.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from .base import Body, Part, Reply, Request, empty, unless_set
 from .progress import Count, Later, Text
@@ -202,7 +202,7 @@ class Setting(Part):
 
     name: str
     """As in its file; of one within another, `outer.inner`."""
-    value: JsonValue
+    value: Any
     """A secret is stars. One that is longer than SETTING_CHARACTERS_MOST is the beginning of its JSON."""
     origin: str
     """`in` a file, `from` a variable, `from` a flag, or `by default`."""
