@@ -82,6 +82,10 @@ viewer    GET    /
 viewer    GET    /page
 viewer    GET    /page/
 viewer    GET    /page/queue
+viewer    GET    /page/schedules
+viewer    GET    /page/schedules/{schedule}
+operator  GET    /page/schedules/{schedule}/{what}
+operator  POST   /page/schedules/{schedule}/{what}
 viewer    GET    /page/taskmanagers
 viewer    GET    /page/taskmanagers/{name}
 viewer    GET    /page/services

@@ -17,6 +17,7 @@ from .actions import actions
 from .processes import process_pages
 from .reads import Reads
 from .routes import pages, past_pages
+from .schedules import schedule_pages
 from .shell import Shell
 
 if TYPE_CHECKING:
@@ -50,5 +51,6 @@ def page(
         return router
     router.include_router(pages(shell, view, reads))
     router.include_router(process_pages(shell, view, processes))
+    router.include_router(schedule_pages(shell, commands, stack))
     router.include_router(actions(shell, view, commands, reads, stack))
     return router

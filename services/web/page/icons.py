@@ -20,6 +20,7 @@ PATHS: dict[str, str] = {
     "overview": '<path d="M2.5 2.5h4.4v5.4H2.5zM9.1 2.5h4.4v3H9.1zM9.1 8.1h4.4v5.4H9.1zM2.5 10.5h4.4v3H2.5z"/>',
     "jobs": '<path d="M5.5 4h8M5.5 8h8M5.5 12h8"/><path d="M2.4 4h.1M2.4 8h.1M2.4 12h.1" stroke-width="2"/>',
     "queue": '<path d="M2.5 4h11M2.5 8h7M2.5 12h4"/><circle cx="12" cy="11" r="2.6"/>',
+    "schedules": '<rect x="2.2" y="3.2" width="11.6" height="10.6" rx="1.4"/><path d="M2.2 6.6h11.6M5.4 1.8v2.6M10.6 1.8v2.6"/>',
     "submit": '<path d="M8 10.6V2.6M4.8 5.6 8 2.4l3.2 3.2M2.6 10.4v1.8c0 .8.6 1.4 1.4 1.4h8c.8 0 1.4-.6 1.4-1.4v-1.8"/>',
     "taskmanagers": f'{_PLATES}<path d="M4.8 4.8h.1M4.8 11.2h.1" stroke-width="2"/>',
     "services": '<rect x="2.4" y="2.4" width="4.8" height="4.8" rx="1"/><rect x="8.8" y="8.8" width="4.8" height="4.8" rx="1"/>'

@@ -84,7 +84,11 @@ def environment() -> Environment:
     made.globals |= {"icon": icon, "version": __version__, "prefix": PREFIX, "JOBS": words.JOBS, "ATTEMPTS": words.ATTEMPTS,
                      "SLOTS": words.SLOTS, "UNKNOWN": words.UNKNOWN}  # fmt: skip
     made.filters |= {"many": words.count, "lasts": words.length}  # under their own names they would take the place of Jinja's
-    for name in ("number", "ago", "iso", "exact", "clock", "size", "sentence", "first_line", "own_frame", "label", "printable", "as_json"):
+    names = (
+        "number", "ago", "iso", "exact", "clock", "size", "sentence", "first_line", "own_frame", "label",
+        "printable", "as_json", "local_time",
+    )  # fmt: skip
+    for name in names:
         made.filters[name] = getattr(words, name)
     return made
 

@@ -165,3 +165,8 @@ def attempt_state(attempt: Row) -> str:
 def as_json(value: Any) -> str:
     """A value as it would stand in a file."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def local_time(text: str) -> str:
+    """2026-01-31T03:00:00+01:00 as 2026-01-31 03:00: in the zone that it is told in."""
+    return text[:16].replace("T", NBSP)

@@ -28,6 +28,7 @@ from services.web.page import page
 from services.web.processes import Processes
 from services.web.view import View
 from tests.client.asked import Asked
+from tests.web.scheduled import Scheduled
 
 RUNNING, FAILED, FINISHED = "flight-delays-9f3c21ab", "flight-delays-2b7e90c4", "flight-delays-61d09e3f"
 WAITING, STUCK, AGAIN, SCRIPT = (
@@ -72,7 +73,7 @@ CAUSE = {
 ROWS = {"flights": 336_776, "weather": 26_115, "airlines": 16, "joined": 328_521, "report": 43}
 
 
-class Cluster(Asked):
+class Cluster(Asked, Scheduled):
     """What Kafka and the blob server are asked. `sent`: the commands that came."""
 
     members: Mapping[str, int] = {"task-manager-1": 4, "task-manager-3": 2}
@@ -86,6 +87,7 @@ class Cluster(Asked):
     def __init__(self, now_ms: int, more: int = 0) -> None:
         self.storage = Storage("memory://page-seed")
         super().__init__(self.storage)
+        self.changed: list[tuple[Any, ...]] = []  # of schedules
         self.now_ms = now_ms
         self.view = View({}, {}, 20_000)
         self.view.load({})

@@ -23,6 +23,7 @@ SCREENS = (
     "/", "/jobs", "/jobs?q=state:failed", f"/jobs/{RUNNING}", f"/jobs/{RUNNING}?tab=now", f"/jobs/{FAILED}",
     f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}", f"/jobs/{FINISHED}?tab=work",
     f"/jobs/{FINISHED}", f"/jobs/{FINISHED}?tab=configuration", f"/jobs/{STUCK}", f"/jobs/{AGAIN}", f"/jobs/{SCRIPT}", "/queue",
+    "/schedules", "/schedules/j", "/schedules/j/pause",
     "/taskmanagers", "/taskmanagers/task-manager-1", "/taskmanagers/task-manager-4", "/leaders",
     "/taskmanagers/task-manager-2", "/taskmanagers/task-manager-1?tab=settings",
     "/taskmanagers/task-manager-1?tab=logs", "/taskmanagers/task-manager-1?tab=threads&slot=0",

@@ -1,0 +1,111 @@
+"""The screens of schedules, and what is done to one. etcd alone has them, so the Dispatcher is asked for each screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from millrace.client import Millrace, MillraceError, NotFound, new_id
+from millrace.core.messages.audit import Verb
+from millrace.core.messages.schedules import SCHEDULE_PATTERN
+
+from ..commands import Commands, NotAnswered
+from .actions import form_of
+from .shell import PREFIX, Shell
+
+WAIT_S = 3.0
+HOME = f"{PREFIX}/schedules"
+NamePath = Annotated[str, Path(pattern=SCHEDULE_PATTERN)]
+What = Literal["run", "pause", "resume", "remove"]
+
+
+class Change(NamedTuple):
+    """What is done to a schedule. verb: what the audit counts it as."""
+
+    word: str
+    why: str
+    verb: Verb
+    send: Callable[[Millrace, str], Any]
+    danger: bool = False
+
+
+CHANGES: dict[What, Change] = {
+    "run": Change(
+        "Run now", "Its graph is submitted once, beside its times.", "submit",
+        lambda client, name: client.run_schedule(name, new_id(name), False),
+    ),
+    "pause": Change(
+        "Pause", "No run begins until it is resumed. Times that come meanwhile are not made up for.", "cancel",
+        lambda client, name: client.pause_schedule(name),
+    ),
+    "resume": Change(
+        "Resume", "Its times count again from now on.", "submit", lambda client, name: client.pause_schedule(name, True),
+    ),
+    "remove": Change(
+        "Remove", "It is forgotten, with its graph. A job of it that runs goes on.", "cancel",
+        lambda client, name: client.remove_schedule(name), danger=True,
+    ),
+}  # fmt: skip
+
+
+def schedule_pages(shell: Shell, commands: Commands, stack: str) -> APIRouter:
+    """The list, one of them, and the forms."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get(HOME)
+    async def listed(request: Request) -> Response:
+        given: dict[str, Any] = {"found": [], "missing": ""}
+        try:
+            given["found"] = await commands.call(lambda client: list(client.schedules()), WAIT_S)
+        except MillraceError as failure:
+            given["missing"] = str(failure)
+        return await run_in_threadpool(shell.screen, request, "schedules.html", "schedules", lambda view, now_ms: given, f"{given}")
+
+    @router.get(f"{HOME}/{{schedule}}")
+    async def one(request: Request, schedule: NamePath) -> Response:
+        try:
+            described = await commands.call(lambda client: client.schedule(schedule), WAIT_S)
+        except MillraceError as failure:
+            gone = isinstance(failure, NotFound)
+            headline = f"There is no schedule {schedule}" if gone else f"Schedule {schedule} cannot be shown now"
+            why = "It was removed, or it never was." if gone else str(failure)
+            return await run_in_threadpool(
+                lambda: shell.page(request, "nothing.html", "schedules", 404 if gone else 503, headline=headline, why=why)
+            )
+        given = {"it": described.schedule, "runs": described.runs}
+        return await run_in_threadpool(shell.screen, request, "schedule.html", "schedules", lambda view, now_ms: given, f"{given}")
+
+    _changes(router, shell, commands, stack)
+    return router
+
+
+def _changes(router: APIRouter, shell: Shell, commands: Commands, stack: str) -> None:
+    @router.get(f"{HOME}/{{schedule}}/{{what}}")
+    async def ask(request: Request, schedule: NamePath, what: What) -> Response:
+        change = CHANGES[what]
+        return await run_in_threadpool(lambda: shell.page(
+            request, "question.html", "schedules", headline=f"{change.word}: {schedule}?", verb=change.word, why=change.why,
+            action=f"{HOME}/{schedule}/{what}", fields=[("schedule", schedule)], names=[], danger=change.danger, keep="Leave it",
+            back=f"{HOME}/{schedule}", command=f"millrace schedule {what}{stack} {schedule}",
+        ))  # fmt: skip
+
+    @router.post(f"{HOME}/{{schedule}}/{{what}}")
+    async def do(request: Request, schedule: NamePath, what: What) -> Response:
+        await form_of(shell, request)
+        change = CHANGES[what]
+        try:
+            made = await commands.schedule(change.verb, schedule, what, lambda client: change.send(client, schedule))
+        except MillraceError as failure:
+            unknown = isinstance(failure, NotAnswered)
+            headline = "It is not known yet whether it was done" if unknown else "It was not done"
+            done = [(schedule, str(failure), "wait" if unknown else "bad")]
+            return await run_in_threadpool(
+                lambda: shell.page(request, "done.html", "schedules", headline=headline, done=done, back=f"{HOME}/{schedule}")
+            )
+        if what == "run":
+            return RedirectResponse(f"{PREFIX}/jobs/{made.id}", 303)
+        return RedirectResponse(HOME if what == "remove" else f"{HOME}/{schedule}", 303)
