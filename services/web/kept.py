@@ -142,7 +142,8 @@ def shape(detail: JobDetail) -> dict[str, Any]:
         ]} for task in detail.tasks
     ]  # fmt: skip
     spent = None if detail.spent is None else detail.spent.model_dump()
-    return {"cause": None if detail.cause is None else detail.cause.json_value(), "spent": spent, "tasks": tasks}
+    origin = None if detail.origin is None else detail.origin.json_value()
+    return {"cause": None if detail.cause is None else detail.cause.json_value(), "spent": spent, "origin": origin, "tasks": tasks}
 
 
 def _attempts(subtask: Any) -> Iterator[dict[str, Any]]:

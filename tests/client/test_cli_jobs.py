@@ -114,7 +114,8 @@ def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane
     again = run(plane, "run-again", job)[0].strip()
     assert again.startswith("one-") and again != job
     assert run(plane, "run-again", job, "--job", again)[0].strip() == again, "the same id and graph is the same job"
-    assert f"job       {again}\n" in run(plane, "show", again)[0]
+    shown = run(plane, "show", again)[0]
+    assert f"job       {again}\n" in shown and f"again     from {job}\n" in shown
     run(plane, "cancel", again)
 
 

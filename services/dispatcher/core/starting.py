@@ -9,6 +9,7 @@ from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages import events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
+from millrace.core.origins import origin_shown
 from millrace.core.topics import shard_scope
 from millrace.core.trace_context import HEADER, of_facts
 
@@ -41,8 +42,9 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
     state.live_subtasks += live.subtasks
     state.unverified_reports.pop(job, None)  # its JobMaster answers StartJob with the end again
     event = events.JobAccepted(
-        job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph), scheduled=stored.scheduled
-    )
+        job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph), scheduled=stored.scheduled,
+        origin=origin_shown(graph),
+    )  # fmt: skip
     yield Publish("job.events", job, event, of_facts(graph.get(HEADER), live.acceptance))
     scope = shard_scope(live.shard)
     if state.closing is not None:

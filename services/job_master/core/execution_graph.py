@@ -12,6 +12,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.progress import AttemptProgress
+from millrace.core.origins import origin_shown
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
 from millrace.core.topics import task_manager_name
 
@@ -190,6 +191,7 @@ def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, 
         "sinks": dict(job.sinks),
         "tasks": tasks,
         **({"failed": job.failed} if job.failed else {}),
+        **({} if (origin := origin_shown(job.graph)) is None else {"origin": origin.json_value()}),
         **({} if job.expected_ms is None else {"expected_ms": job.expected_ms}),
         **({} if (spent := parts_of(job)) is None else {"spent": spent}),
     }

@@ -142,5 +142,5 @@ async def _asked(job: str, commands: Commands) -> dict[str, Any]:
     one = found.summary
     names = ("job", "name", "status", "accepted_ms", "running_ms", "ended_ms", "waiting", "position", "expected_ms", "state")
     since_ms = found.detail.since_ms if found.detail is not None else None
-    detail = shape(found.detail) if found.detail is not None else {"cause": None, "spent": None, "tasks": []}
+    detail = shape(found.detail) if found.detail is not None else {"cause": None, "spent": None, "origin": None, "tasks": []}
     return {**{name: getattr(one, name) for name in names}, "since_ms": since_ms, "archive": None, **detail}

@@ -14,6 +14,7 @@ from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.attempts import ResultRows
 from millrace.core.messages.execution import Archive, FailureDetail, SubtaskDetail
+from millrace.core.origins import origin_shown
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED, ExecutionState
 
 from .facts import Fact
@@ -94,8 +95,10 @@ def _accepted(archive: Archive) -> Body:
     tasks = [(task.task, task.parallelism) for task in archive.detail.tasks if task.task != PLAN_TASK] if archive.detail else []
     plan = plan_of(archive.graph, [task for task, _ in tasks]) if len(tasks) > 1 else None
     inputs = inputs_of(plan) if plan is not None else {}
+    origin = origin_shown(archive.graph)
     return {
         "type": "JobAccepted", "name": archive.name, "at_ms": archive.accepted_ms,
+        **({} if origin is None else {"origin": origin.json_value()}),
         "tasks": [
             {"task": task, "parallelism": parallelism, "inputs": [{"task": read, "edge": edge} for read, edge in inputs.get(task, ())]}
             for task, parallelism in tasks

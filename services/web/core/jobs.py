@@ -189,9 +189,8 @@ class Jobs:
         tasks: dict[str, list[Row]] = {}
         for task, number in _subtasks(row):
             tasks.setdefault(task, []).append(self._subtask(row, task, number))
-        return {**summary(row), "cause": row["cause"], "archive": row["archive"], "spent": row.get("spent"), "tasks": [
-            {"task": task, "subtasks": subtasks} for task, subtasks in tasks.items()
-        ]}  # fmt: skip
+        told = {name: row.get(name) for name in ("cause", "archive", "spent", "origin")}
+        return {**summary(row), **told, "tasks": [{"task": task, "subtasks": subtasks} for task, subtasks in tasks.items()]}
 
     def on(self, task_manager: str) -> set[str]:
         """The jobs of which an attempt is, or was, on this TaskManager, as far as attempts are kept."""
@@ -252,7 +251,8 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
             for each in body["tasks"]
         ]
         since_ms = row["since_ms"] if row is not None and row["since_ms"] else at_ms
-        return {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
+        told = {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
+        return told | ({"origin": body["origin"]} if body.get("origin") else {})
     if fact.kind == "JobWaiting":
         return {"waiting": body["reason"], "position": body["position"], "expected_ms": body.get("expected_ms")}
     if fact.kind == "JobCancelling":

@@ -18,8 +18,8 @@ from millrace.cli.fates import Fate, Found, fate_of
 from millrace.client import Millrace, MillraceError, NotFound, new_id
 from millrace.client.dead_letters import Letter
 from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.origins import again as run_again
 from millrace.core.states import ENDED_JOB
-from millrace.core.trace_context import without_trace
 
 from ..commands import Commands, NotAnswered
 from ..problems import Refusal
@@ -119,7 +119,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         known = await reads.job(row)
         if not known.graph:
             raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")
-        return without_trace(known.graph), row["name"]
+        return run_again(known.graph, job), row["name"]
 
     @router.get(f"{PREFIX}/jobs/{{job}}/again")
     async def ask(request: Request, job: JobPath) -> Response:

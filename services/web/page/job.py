@@ -399,6 +399,8 @@ def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> 
     subtasks = [each for task in described["tasks"] if task["task"] != PLAN_TASK for each in task["subtasks"]]
     attempts = [each for task in described["tasks"] for sub in task["subtasks"] for each in sub["attempts"]]
     accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
+    if origin := described.get("origin"):
+        yield "Run again from", str(origin["job"]), "the job whose graph this is"
     if accepted_ms:
         yield "Took" if ended_ms else "For", length((ended_ms or now_ms) - accepted_ms), "from its acceptance"
     done = sum(each["state"] == "FINISHED" for each in subtasks)

@@ -108,6 +108,13 @@ def spent_line(spent: TimeSpent) -> str:
     return ", ".join(f"{phase} {took(1, 1 + ms)}" for phase, ms in parts)
 
 
+def origin_line(detail: JobDetail | None) -> str:
+    """What a job was run again from; empty: it was submitted by itself."""
+    if detail is None or detail.origin is None:
+        return ""
+    return f"from {printable(detail.origin.job)}"
+
+
 def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None, verbose: bool = False) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed. `verbose`: also what Spark has done in each."""
     from .files import files_lines
@@ -116,7 +123,7 @@ def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None
     job, name, state, accepted, waited, ran, waiting = summary_row(summary)
     print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
     scheduled = scheduled_line(summary.scheduled) if summary.scheduled is not None else ""
-    for head, value in (("schedule", scheduled), ("waited", waited), ("ran", ran), ("waits", waiting)):
+    for head, value in (("schedule", scheduled), ("again", origin_line(detail)), ("waited", waited), ("ran", ran), ("waits", waiting)):
         if value:
             print(f"{head:8}  {value}")
     if detail is not None and detail.spent is not None:

@@ -11,8 +11,8 @@ from millrace.core.messages import client
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, TaskManagerInfo
 from millrace.core.messages.execution import JobDetail
+from millrace.core.origins import again
 from millrace.core.states import ENDED_JOB
-from millrace.core.trace_context import without_trace
 
 from . import errors
 from .session import Session, about
@@ -58,8 +58,8 @@ class Queries(Session):
         return Shown(shown.summary.model_copy(update={"scheduled": scheduled}), shown.detail, shown.cause)
 
     def graph_of(self, job: str) -> dict[str, Any]:
-        """The graph of an ended job, as it was stored: `submit` runs it again, under a new id. Raises NotFound, and Refused where the job
-        has not ended or nothing is kept of it."""
+        """The graph of an ended job, as it was stored: `submit` runs it again, under a new id, and the new job says so. Raises NotFound,
+        and Refused where the job has not ended or nothing is kept of it."""
         described = self._describe(job)
         if described.archive is None:
             status = described.summary.status
@@ -68,7 +68,7 @@ class Queries(Session):
         graph = self.archive(described.archive).graph
         if not graph:
             raise errors.Refused(f"the archive of job {job} has no graph")
-        return without_trace(graph)
+        return again(graph, job)
 
     def report_now(self, job: str, task: str = "", subtask: int | None = None) -> client.JobReported:
         """What the running attempts of a job are doing at this moment; each is asked, and the answer comes within seconds. `task`: one of

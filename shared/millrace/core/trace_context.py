@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 HEADER = "traceparent"
 """Of a record of Kafka, and of a request over HTTP."""
@@ -18,11 +17,6 @@ VARIABLE = "TRACEPARENT"
 SAMPLED = 1
 LENGTH = 55  # of version 00; a later version may go on behind it, after a dash
 _WORDS = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-
-
-def without_trace(graph: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored graph as it is submitted again: the trace in it is that of the job before."""
-    return {name: part for name, part in graph.items() if name != HEADER}
 
 
 class TraceContext(NamedTuple):

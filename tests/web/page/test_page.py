@@ -249,6 +249,7 @@ def test_a_job_is_run_again_as_it_was_stored(web: TestClient, cluster: Cluster) 
     [(what, (job, graph, _, _))] = cluster.sent
     assert (what, graph["name"], answer.headers["location"]) == ("submit", "flight-delays", f"/page/jobs/{job}")
     assert job.startswith("flight-delays-") and job != FINISHED
+    assert graph["origin"] == {"job": FINISHED}
 
 
 def test_a_graph_is_checked_at_its_lines_before_it_is_sent(web: TestClient, cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from millrace.core.messages.base import empty
+from millrace.core.messages.base import JOB_ID_PATTERN, empty
 
 VERTEX_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 KINDS = ("source", "sql", "python", "sink", "spark_app")
@@ -309,6 +309,13 @@ class Resources(_Model):
     """Memory of a slot; null takes any slot."""
 
 
+class Origin(_Model):
+    """The job whose graph this was."""
+
+    job: Annotated[str, Field(pattern=JOB_ID_PATTERN)]
+    """Its id."""
+
+
 class JobGraph(_Model):
     """A job: vertices joined by edges, and how to run them."""
 
@@ -344,6 +351,8 @@ class JobGraph(_Model):
     traceparent: Annotated[str | None, BeforeValidator(_text_or_none)] = None
     """The publisher's place in a trace (W3C Trace Context); a header of that name is the usual way to give it. It is no part of what the
     job is, and ignored where it is malformed."""
+    origin: Origin | None = None
+    """The job that this one was run again from; `millrace run-again` fills it in. Null: none."""
     result: str | None = None
     """The vertex whose first rows are the job's result; by default the one that nothing reads; if several are such, none."""
 

@@ -9,10 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from millrace.core.messages.base import JOB_ID_RULE
+
 from .model import (
     KINDS,
     JobGraph,
     Module,
+    Origin,
     Resources,
     Restart,
     Sink,
@@ -36,13 +39,15 @@ HINTED_MOST = 20  # wrong names: to look for the nearest of all that are known t
 _COMPARED_MOST = 64  # characters: names that a graph may have are shorter
 
 _VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp}
-_GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Timeouts, "resources": Resources}
+_GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Timeouts, "resources": Resources, "origin": Origin}
 _PATTERNS = {
     "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
     "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",
     "sources": "must be a vertex's id",
     "python": "must be module:function, such as ranking:rank",
+    "job": f"must be a job's id: {JOB_ID_RULE}",
     "name": "must be a file's name, without folders, not starting with a dot",
+    "tenant": "must be letters, digits, _, . or -, the first a letter or digit, at most 63 characters in all",
     "sha256": "must be a SHA-256 hash: 64 digits and letters a to f",
 }
 

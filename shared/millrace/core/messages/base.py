@@ -12,6 +12,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import from_json, to_json
 
+JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
+JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+
 
 class Body(BaseModel):
     """A message. A subclass declares `type: Literal[...]` and `version: Literal[...]` with their values as defaults.

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from ..states import JobState, JobStatus
 from .attempts import Fault
+from .base import JOB_ID_PATTERN as JOB_ID_PATTERN
+from .base import JOB_ID_RULE as JOB_ID_RULE
 from .base import Part, empty, unless_set
 from .base import Reply as Reply
 from .base import Request as Request
@@ -45,8 +47,6 @@ from .schedules import ScheduleRemoved as ScheduleRemoved
 from .schedules import SchedulesListed as SchedulesListed
 from .schedules import SetSchedule as SetSchedule
 
-JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
-JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 CURSOR_PATTERN = r"[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_.-]{0,99}|"
 """Of a cursor of ListJobDetails, as a whole: when the last job was accepted, and its id; or empty."""
 JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]

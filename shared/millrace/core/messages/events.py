@@ -15,7 +15,7 @@ from ..states import WorkerStateShown
 from .attempts import Fault, ResultRows
 from .base import Body, Part, unless_set
 from .blocklist import BlockedHost
-from .execution import TaskOutline, TimeSpent
+from .execution import JobOrigin, TaskOutline, TimeSpent
 from .progress import AttemptProgress
 from .schedules import Scheduled
 
@@ -39,6 +39,8 @@ class JobAccepted(JobEvent):
     """Producers first."""
     scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
     """Of a schedule's run: which one."""
+    origin: Annotated[JobOrigin | None, Field(exclude_if=unless_set)] = None
+    """The job that it was run again from; null: it was submitted by itself."""
 
 
 class JobWaiting(JobEvent):

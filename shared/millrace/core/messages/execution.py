@@ -11,6 +11,12 @@ from .base import empty, unless_set
 from .progress import AttemptProgress
 
 
+class JobOrigin(Open):
+    """The job that another one was run again from."""
+
+    job: str
+
+
 class TaskInput(Open):
     """A task whose rows another one reads, and how: by hash, broadcast or forward."""
 
@@ -142,6 +148,8 @@ class JobDetail(Open):
     """None: of a build that did not note it."""
     result: ResultRows | ResultParts | None = None
     """Of an ended job, in its archive: the first rows of its result."""
+    origin: JobOrigin | None = None
+    """None: it was submitted by itself."""
 
 
 Described = Annotated[JobDetail | None, BeforeValidator(lambda value: value or None)]

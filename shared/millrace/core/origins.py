@@ -1,0 +1,29 @@
+"""Which job another one was run again from. The graph carries it, so that whoever has the graph knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .messages.execution import JobOrigin
+from .trace_context import HEADER
+
+ORIGIN = "origin"
+"""The field of a JobGraph."""
+
+
+def again(graph: Mapping[str, Any], job: str) -> dict[str, Any]:
+    """The stored graph of a job as it is submitted again: it says so, and the trace in it is not that of the job before."""
+    return {**{name: part for name, part in graph.items() if name != HEADER}, ORIGIN: {"job": job}}
+
+
+def origin_of(graph: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As a stored graph has it; empty: of none, or of a graph that this build cannot read."""
+    found = graph.get(ORIGIN)
+    return found if isinstance(found, dict) and isinstance(found.get("job"), str) else {}
+
+
+def origin_shown(graph: Mapping[str, Any]) -> JobOrigin | None:
+    """As people and programs are shown it."""
+    found = origin_of(graph)
+    return JobOrigin(job=found["job"]) if found else None
