@@ -29,7 +29,8 @@ class Cleaning:
         reads = self._store.txn(Txn([], [], [key_of(effect.job) for effect in effects])).reads
         dirty = [(effect, entry) for effect in effects if (entry := reads[key_of(effect.job)]) and _is_dirty(entry)]
         for effect, _ in dirty:
-            delete_tree(self._storage, effect.job, effect.exchange)
+            if effect.exchange:
+                delete_tree(self._storage, effect.job, effect.exchange)
             delete_tree(self._storage, effect.job, f"blobs/{effect.job}/{effect.tombstone.acceptance}")
         self._unstage([effect for effect, _ in dirty], fence)
         if dirty:

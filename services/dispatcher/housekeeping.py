@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 import structlog
 
+from millrace.core.messages.base import parsed
 from millrace.core.topics import DISPATCHER, TOPICS
 from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unavailable, pages
 from millrace.io.storage.store import Storage, StorageError, upload_path
@@ -26,6 +27,7 @@ from millrace.runtime.performer import Fence, Refused
 from .archivist import Archivist
 from .core.retirement import KEPT_AFTER_MS
 from .core.state import Recovery, State
+from .kept_exchange import KeptExchange
 from .schedules.stored import in_use
 from .staging import Staging
 from .stored import JOBS, Unreadable, job_of, repeat_key, stored_of
@@ -90,8 +92,9 @@ class Housekeeping:  # [R18], [R32], [R36]
     def sweep(self, now_ms: int, fence: Fence, state: State) -> None:  # [R30]
         """All of it, once. What cannot be reached now is swept the next time."""
         try:
-            scheduled = in_use(self._store)
-            live, unreadable = self._jobs(now_ms, fence, scheduled.jobs)
+            scheduled, kept = in_use(self._store), KeptExchange(self._store, self._storage)
+            live, unreadable = self._jobs(now_ms, fence, scheduled.jobs, kept)
+            kept.over(now_ms, state.settings, fence)
             self._troubles(now_ms, fence)
         except Refused:
             FENCED.add(DISPATCHER)
@@ -103,6 +106,7 @@ class Housekeeping:  # [R18], [R32], [R36]
             return  # which of those jobs live is not known yet
         # Of a live job whose key is damaged the state alone knows the acceptance. One call copies it, while the loop goes on
         live |= {job.acceptance: None for job in list(state.live.values())}
+        read = {acceptance: None for job in list(state.live.values()) if job.kept for acceptance in parsed(job.kept)["jobs"]}
         if scheduled.known:
             self._files("uploads", ["uploads"], self._keep_uploads_ms, now_ms, {upload_path(sha256) for sha256 in scheduled.uploads})
         self._files("archives", ["archives"], self._keep_ms, now_ms)
@@ -112,13 +116,15 @@ class Housekeeping:  # [R18], [R32], [R36]
         self._files("asked", [ASKED], LEFT_MS, now_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written
             self._files(folder, self._owned_by_none(folder, live), self._keep_ms, now_ms)
-        self._files("exchange", self._owned_by_none("exchange", live), LEFT_MS, now_ms)
+        self._files("exchange", self._owned_by_none("exchange", {**live, **read, **kept.owned}), LEFT_MS, now_ms)
         blobs = (each for job in self._names("blobs") if job not in unreadable for each in self._owned_by_none(f"blobs/{job}", live))
         self._files("blobs", blobs, LEFT_MS, now_ms)
 
     # in etcd
 
-    def _jobs(self, now_ms: int, fence: Fence, scheduled: Container[str]) -> tuple[dict[str, None], dict[str, None]]:
+    def _jobs(
+        self, now_ms: int, fence: Fence, scheduled: Container[str], kept: KeptExchange
+    ) -> tuple[dict[str, None], dict[str, None]]:
         """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up, and the ids of those that cannot be read. Of
         a job in `scheduled` the tombstone stays: its schedule may be about to submit it again, after a death or days without a leader."""
         asked_ms = self._oldest_request_ms(now_ms)
@@ -133,9 +139,10 @@ class Housekeeping:  # [R18], [R32], [R36]
                 unreadable[job_of(entry)] = None
                 continue
             assert stands is not None, "it was listed"
+            kept.see(entry, stands)
             if stands.state != "clean":
                 live[stands.acceptance] = None
-            elif job_of(entry) in scheduled:
+            elif job_of(entry) in scheduled or stands.kept_until_ms is not None:
                 continue
             elif now_ms - (stands.ended_ms or 0) > self._keep_ended_ms and _is_over(stands.ended_ms or 0, now_ms, asked_ms):
                 over.append(entry)

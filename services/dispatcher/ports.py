@@ -27,8 +27,10 @@ from millrace.core.messages.effects import (
     ListStoredJobs,
     PutJobGraph,
     RecoverJobs,
+    RepairRefused,
     StoredJob,
 )
+from millrace.core.origins import repairs_of
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
 from millrace.io.storage.store import NameTaken, NotFound, Storage, StorageError, blob_path, upload_path
 from millrace.runtime import shut_down
@@ -38,6 +40,7 @@ from .archivist import Archivist
 from .cleaning import Cleaning, delete_tree
 from .listed import StoredListing
 from .recovering import Recovering
+from .repairs import Repairs
 from .schedules.ports import ScheduleStore
 from .staging import Staging
 from .stored import Unreadable, batches, key_of, stored_of, value_of
@@ -61,6 +64,7 @@ class JobStore:
         self._store, self._storage, self._wall_ms, self._archivist = store, storage, wall_ms, archivist
         self._cleaning, self._recovering = Cleaning(store, storage, staging or Staging()), Recovering(store)
         self._listing = StoredListing(store, wall_ms)
+        self._repairs = Repairs(store, storage)
         self.schedules_changed = threading.Event()
         """Is set when a schedule may stand otherwise than before."""
         self._schedules = ScheduleStore(store, storage, wall_ms, self.schedules_changed)
@@ -96,6 +100,8 @@ class JobStore:
             late = effect.accept_before_ms is not None and now_ms > effect.accept_before_ms
             if late and (effect.job, effect.stored.acceptance) not in self._perhaps:
                 outcomes[effect.job] = self._read_stored(effect.job, fence)
+            elif repairs_of(effect.stored.graph or {}) is not None:
+                self._put_repair(effect, now_ms, fence, outcomes)
             elif self._keep_modules(effect):
                 fresh.append((effect, value_of(effect.stored)))
         for batch in batches((each, len(each[1])) for each in fresh):
@@ -132,6 +138,39 @@ class JobStore:
             if result.reads[put.key] is None:
                 raise Refused
             outcomes[effect.job] = _standing(effect.job, result.reads[put.key])
+
+    def _put_repair(
+        self, effect: PutJobGraph, now_ms: int, fence: Fence, outcomes: dict[str, JobGraphStored]
+    ) -> None:
+        """By itself, for it compares the jobs whose data it is given, too. A try before, whose answer was lost, cannot succeed behind a
+        refusal by what their keys hold: they have changed since. Any other refusal waits until that try is known."""
+        standing = self._read_stored(effect.job, fence)
+        if standing.stands is not None or standing.unreadable is not None:
+            outcomes[effect.job] = standing
+            return
+        asked = (effect.job, effect.stored.acceptance)
+        try:
+            found = self._repairs.look(effect, None if asked in self._perhaps else now_ms)
+        except StorageError as failure:
+            log.warning("a repair waits for storage", job=effect.job, reason=str(failure))
+            return
+        if isinstance(found, RepairRefused):
+            outcomes[effect.job] = JobGraphStored(job=effect.job, stands=None, refused=found)
+            return
+        if not self._keep_modules(effect):
+            return
+        key = key_of(effect.job)
+        compares = [fence.compare(), Compare(key, 0), *found.compares]
+        try:
+            done = self._store.txn(Txn(compares, [Put(key, value_of(found.stored)), *found.puts], [key, fence.compare().key]))
+        except UnknownOutcome as unknown:
+            self._perhaps.add(asked)
+            log.warning("not known yet whether a job was stored", job=effect.job, reason=str(unknown))
+            return
+        if done.succeeded:
+            outcomes[effect.job] = JobGraphStored(job=effect.job, stands=found.stored.model_copy(update={"graph": None}))
+        else:
+            fence.check_read(done.reads)  # else one of the others has changed just now: look again
 
     def _read_stored(self, job: str, fence: Fence) -> JobGraphStored:
         result = self._store.txn(Txn([fence.compare()], [], [key_of(job)]))

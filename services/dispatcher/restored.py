@@ -10,6 +10,7 @@ from millrace.core.cluster import place_of, short
 from millrace.core.faults import fault
 from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import CleanJob, StoredJob, type_of
+from millrace.core.messages.kept import Kept
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage.store import Storage
@@ -111,9 +112,11 @@ def _being_cleaned(folded: ScopeState) -> dict[str, StoredJob]:
 
 
 def _accepted(live: LiveJob) -> StoredJob:
+    kept = Kept.model_validate_json(live.kept) if live.kept else None
     return StoredJob(
         state="accepted", digest=live.digest, acceptance=live.acceptance, shard=live.shard,
         accepted_ms=live.accepted_ms, graph=json.loads(live.graph), name=live.name, scheduled=live.scheduled,
+        kept=kept, kept_of=kept.jobs if kept is not None else {},
     )  # fmt: skip
 
 

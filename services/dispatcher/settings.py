@@ -65,6 +65,19 @@ class DispatcherSettings(ServiceSettings):
         description="How long etcd keeps the names of ended jobs for `list --all` (300 bytes each), also behind their archives. They stay "
         "as long as client.commands may hold their submission in any case.",
     )
+    keep_for_repair_hours: float = Field(
+        DEFAULTS.keep_for_repair_ms / 3_600_000,
+        ge=0,
+        le=10 * 366 * 24,
+        description="How long exchange data of jobs that FAILED or were CANCELED stay after their end, so that `millrace repair` need not "
+        "run again what had finished; 0: they are deleted at once.",
+    )
+    keep_for_repair_mb: int = Field(
+        DEFAULTS.keep_for_repair_mb,
+        ge=0,
+        description="What these data may take together. The oldest go first, within an hour; a job that alone has more keeps none. While a "
+        "job that repairs another one lives, the data that it reads stay all the same.",
+    )
     sink_schemes: str = Field(
         ",".join(STORES),
         description="Schemes of sinks' URLs whose staged output is deleted, besides files and storage_url's; no other is opened.",
@@ -97,6 +110,8 @@ class DispatcherSettings(ServiceSettings):
             "max_live_graphs_mb": self.max_live_graphs_mb,
             "max_live_subtasks": self.max_live_subtasks,
             "retained_jobs": self.retained_jobs,
+            "keep_for_repair_ms": int(self.keep_for_repair_hours * 3_600_000),
+            "keep_for_repair_mb": self.keep_for_repair_mb,
             "blob_url": self.advertised_url(port),
             "blob_max_bytes": self.blob_max_mb << 20,
         }

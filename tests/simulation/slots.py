@@ -135,7 +135,10 @@ class SimulatedSlots:
     def launch(self, effect: LaunchAttempt) -> None:
         living = Living(self.process, effect.slot, effect.attempt)
         spec = effect.spec.json_value()
-        self._world.book.attempt_started(spec, living, self._world.has_ended(effect.spec.job), self._world.clock.now_ms())
+        over = self._world.has_ended(effect.spec.job)
+        self._world.book.attempt_started(spec, living, over, self._world.clock.now_ms())
+        gone = [] if over else [each for each in read_by(spec) if not self._world.storage.lies(f"{each}/part")]
+        assert not gone, f"I17: {effect.attempt} lives, and {gone} is deleted"
         running = self._running[effect.slot] = Running(spec, living)
         self._heard_ms = max(self._heard_ms, self._world.clock.now_ms())
         behaviour = self._world.script(spec)
@@ -221,6 +224,9 @@ class SimulatedSlots:
         if behaviour.ends in ("finish", "fail"):  # who fails may have written all that it was told to
             stage(running.spec, running.living.attempt)
         if behaviour.ends == "finish":
+            for output in running.spec["outputs"]:
+                if output["edge"] not in ("sink", "result"):
+                    self._world.storage.leave(f"{output['folder']}/part", running.living.attempt.encode())
             made = {**report(running.spec), "spent": own_time(running.living.attempt), "progress": in_all(running.living.attempt)}
             self._end(slot, running, "finished", report=behaviour.report or made)
         elif behaviour.ends == "fail":
@@ -306,6 +312,11 @@ def in_all(attempt: str) -> dict[str, Any]:
     """What its Spark has done, drawn as `own_time` is."""
     chance = random.Random(attempt)
     return {**dict.fromkeys(AttemptProgress.model_fields, 0), "rows_read": chance.randint(0, 200), "gc_ms": chance.randint(0, 200)}
+
+
+def read_by(spec: dict[str, Any]) -> list[str]:
+    """The folders with what an attempt reads of others."""
+    return [each for vertex in spec["vertices"] for edge in vertex["inputs"].values() for each in edge.get("folders", ())]
 
 
 def stage(spec: dict[str, Any], attempt: str) -> None:

@@ -50,6 +50,7 @@ REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
 HEARD = {"jvm", "storage", "puts"}  # faults that keep nobody from being heard
 LIVE_MOST = 3  # jobs, in a paced trial
+REPAIRS_MOST = 2  # of a job, one after the other
 STEPS_MOST = 200_000  # of the cluster, in all: a trial takes some thousands
 
 
@@ -109,6 +110,10 @@ class Trial:
         self._canceled: dict[str, None] = {}
         self._asking = random.Random(f"asks {self.seed}")
         self._blocker = Blocker(self.seed, self.cluster, self.shape.get("task_managers", 3)) if "blocks" in self.shape else None
+        self._repairing = random.Random(f"repairs {self.seed}")
+        self._repairs = self.shape.get("repairs", self._repairing.choice((0.0, 0.0, 0.5)))
+        self._looked_at: dict[str, None] = {}  # ended jobs of which it is drawn whether they are repaired
+        self._repaired: dict[str, str] = {}  # new job -> correlation of its submission
 
     def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
         """As the shape says, else as the seed does."""
@@ -192,6 +197,7 @@ class Trial:
 
     def _over(self) -> bool:
         waiting = self._to_submit or self._to_cancel or not self.done.over or not (self._blocker is None or self._blocker.rests)
+        waiting = waiting or self._repaired
         return not waiting and self.cluster.ended(*self.jobs)
 
     def _live(self) -> int:
@@ -220,10 +226,35 @@ class Trial:
         if self._to_submit and self._asking.random() < self.shape.get("early", 0.02):
             job = self._asking.choice(self._to_submit)  # a cancel of what there is not yet
             self._early.setdefault(job, []).append(client.cancel(job))
+        if self._repairs:
+            self._repair()
         if self._to_cancel and chance.random() < 0.05:
             job = self._to_cancel.pop(0)
             self._canceled[job] = None
             client.cancel(job)
+
+    def _repair(self) -> None:
+        """Some of those that FAILED or were CANCELED are repaired; what is accepted is a job as any other."""
+        cluster = self.cluster
+        for job in self.jobs:
+            if job not in self._looked_at and job not in self._to_submit and cluster.ended(job):
+                self._looked_at[job] = None
+                wanted = cluster.statuses()[job] in ("FAILED", "CANCELED") and job.count(".") < REPAIRS_MOST
+                if wanted and self._repairing.random() < self._repairs:
+                    self._submit_repair(job)
+        replies = cluster.client.replies() if self._repaired else {}
+        for new, correlation in list(self._repaired.items()):
+            [reply, *_] = replies.get(correlation, [None])
+            if isinstance(reply, JobRejected) and reply.kind in ("busy", "internal"):
+                self._submit_repair(new.rpartition(".")[0])
+            elif reply is not None:
+                del self._repaired[new]
+                if not isinstance(reply, JobRejected):
+                    self.jobs.append(new)
+
+    def _submit_repair(self, job: str) -> None:
+        graph = workload.repairing(self.seed, job, self.shape.get("graphs", workload.KINDS))
+        self._repaired[f"{job}.r"] = self.cluster.client.submit(f"{job}.r", graph)
 
     def _submit_refused_again(self) -> None:
         """What found no room comes again [R30]."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.io.storage.store import upload_path
-from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Script
+from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Script, read_by
 from tests.simulation.world import World
 
 Graph = dict[str, Any]
@@ -128,6 +128,19 @@ def drawn(seed: int, name: str, kinds: tuple[Callable[..., Graph], ...] = KINDS)
     return chance.choice(kinds)(name, **fields)
 
 
+def repairing(seed: int, job: str, kinds: tuple[Callable[..., Graph], ...] = KINDS) -> Graph:
+    """The graph of a job that repairs another one, `job`: the same, or, of one in three, with another query in its last vertex that has
+    one."""
+    of = job.partition(".")[0]
+    graph = drawn(seed, of, kinds)
+    chance = random.Random(f"repair {seed}/{job}")
+    if chance.random() < 0.33:
+        name = [each for each, vertex in graph["vertices"].items() if "sql" in vertex][-1]
+        vertex = graph["vertices"][name]
+        graph["vertices"] = {**graph["vertices"], name: {**vertex, "sql": f"{vertex['sql']} -- mended"}}
+    return {**graph, "origin": {"job": job, "repair": True, **({"keep_changed": True} if chance.random() < 0.3 else {})}}
+
+
 def drawn_restart(chance: random.Random, fixed: dict[str, Any]) -> dict[str, Any]:
     """Each strategy, most jobs the fixed delay. Intervals are longer than any trial, so that `audit` can count what they allow."""
     delay_ms = fixed["delay_ms"]
@@ -147,7 +160,7 @@ def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:
 
     def behave(spec: dict[str, Any]) -> Behaviour:
         name = f"{seed}/{spec['job']}/{spec['task']}/{spec['subtask']}/{spec['attempt']}"
-        folders = folders_of(spec)
+        folders = read_by(spec)
         if folders and zlib.crc32(f"lost {name}".encode()) % 1_000 < 1_000 * failing / 8:
             return Behaviour("fail", error=lost_rows(folders[: 1 + zlib.crc32(name.encode()) % len(folders)]))
         drawn = (zlib.crc32(name.encode()) % 10_000) / 10_000 / failing
@@ -160,11 +173,6 @@ def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:
         return Behaviour("hang") if drawn < 0.8 else Behaviour("break")
 
     return behave
-
-
-def folders_of(spec: dict[str, Any]) -> list[str]:
-    """What an attempt reads of others."""
-    return [each for vertex in spec["vertices"] for edge in vertex["inputs"].values() for each in edge.get("folders", ())]
 
 
 def lost_rows(folders: list[str]) -> dict[str, Any]:

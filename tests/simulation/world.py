@@ -131,6 +131,15 @@ class MemoryStorage(Storage):
         self._mine(path, "takes")
         self._whose[path] = self._cluster
 
+    def leave(self, path: str, data: bytes) -> None:
+        """An attempt has written there: it does so by itself."""
+        self._memory.pipe_file(self._place(path), data)
+        self._whose[path] = self._cluster
+
+    def lies(self, path: str) -> bool:
+        """Whether there is something, also while nobody is answered."""
+        return bool(self._memory.exists(self._place(path)))
+
     def tear(self, path: str) -> None:
         """What stands there is not what was put there."""
         data = bytearray(self._memory.cat_file(self._place(path)))

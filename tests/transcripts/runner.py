@@ -24,7 +24,7 @@ from tests.simulation.audit import audit
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
 from tests.simulation.provider import MemoryProvider
-from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Timing
+from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Timing, read_by
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX
 from tests.transcripts.flow import Flow
@@ -155,7 +155,7 @@ class Scenario:
         following = self._behaviours.get((spec["job"], spec["task"]))
         if following and following[0] == "lost":
             following.pop(0)
-            return Behaviour("fail", error=workload.lost_rows(workload.folders_of(spec)))
+            return Behaviour("fail", error=workload.lost_rows(read_by(spec)))
         return BEHAVIOURS[following.pop(0) if len(following) > 1 else following[0]] if following else Behaviour()
 
     def attempts(self, words: list[str]) -> Iterator[str]:

@@ -35,6 +35,7 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
             name=live.name,
             path=retirement.archive_path(body.job, body.acceptance, envelope.id),
             graph=graph,
+            kept_until_ms=retirement.kept_until_ms(body, state.settings),
         ).model_copy(update={"scheduled": live.scheduled})
         archive = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=graph)
         yield Do(job_key(body.job), effects.EndJob(job=body.job, ending=stored, archive=archive))
@@ -69,7 +70,7 @@ def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope
         clean = effects.CleanJob(
             job=job,
             tombstone=retirement.tombstone(stored),
-            exchange=retirement.exchange_path(stored.acceptance),
+            exchange=retirement.exchange_path(stored.acceptance) if stored.kept_until_ms is None else "",
             staging=stored.staging,
         )
         yield Do(job_key(job), clean, after_said=True)  # while it is dirty, a new generation announces the ending again

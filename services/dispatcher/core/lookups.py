@@ -11,6 +11,7 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.states import INITIALIZING
 
 from . import answers, ending, questions, reports, retirement, starting
+from .admission import RETRY_AFTER_MS
 from .answers import reject
 from .state import JobRequest, State
 from .waiting import end_lookup
@@ -25,7 +26,10 @@ def on_job_graph_stored(state: State, body: effects.JobGraphStored, envelope: En
     if body.unreadable is not None:
         yield from _refuse_unreadable(state, [request, *lookup.behind], envelope.at_ms, body.unreadable)
         return
-    if body.stands is None:
+    if body.refused is not None:
+        busy = {"retry_after_ms": RETRY_AFTER_MS} if body.refused.kind == "busy" else {}
+        yield from reject(request, envelope.at_ms, body.refused.kind, body.refused.reason, **busy)
+    elif body.stands is None:
         reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
         yield from reject(request, envelope.at_ms, "late", reason)
     elif body.stands.acceptance == lookup.acceptance and body.stands.state == "accepted":  # a cut log may give a name again

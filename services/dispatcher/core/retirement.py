@@ -13,7 +13,7 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.messages.jobs import JobEnded
 
-from .state import EndedJob, LiveJob, Recovery, State
+from .state import EndedJob, LiveJob, Recovery, Settings, State
 
 KEPT_AFTER_MS = 12 * 3_600_000
 """A repeat so long after a job's end leads to KeepJob, for those who delete tombstones. They take an earlier one for a part of the job."""
@@ -48,8 +48,9 @@ def staging(graph: Mapping[str, Any], acceptance: str) -> list[str]:
 
 
 def ending(
-    ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: str, path: str, graph: Mapping[str, Any]
-) -> StoredJob:
+    ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: str, path: str, graph: Mapping[str, Any],
+    kept_until_ms: int | None = None,
+) -> StoredJob:  # fmt: skip
     """What the job's key becomes."""
     return StoredJob(
         state="dirty",
@@ -64,7 +65,17 @@ def ending(
         archive=path,
         cause=brief(ended.cause),
         staging=staging(graph, ended.acceptance),
+        kept_until_ms=kept_until_ms,
+        kept_of={**ended.kept.jobs} if kept_until_ms is not None and ended.kept is not None else {},
     )
+
+
+def kept_until_ms(ended: JobEnded, settings: Settings) -> int | None:
+    """How long the exchange data of a job stay; None: they are deleted at once. One that has more than all may have together keeps none."""
+    kept = ended.kept
+    if kept is None or kept.why or not settings.keep_for_repair_ms or kept.bytes > settings.keep_for_repair_mb << 20:
+        return None
+    return ended.ended_ms + settings.keep_for_repair_ms
 
 
 def tombstone(stored: StoredJob) -> StoredJob:  # [R18]
@@ -84,7 +95,7 @@ def archive(ended: JobEnded, *, name: str, accepted_ms: int, graph: Mapping[str,
     """What `show` and `result` answer from: the job, why it ended, its graph, the ExecutionGraph as it was left."""
     return Archive(
         job=ended.job, name=name, status=ended.status, accepted_ms=accepted_ms, ended_ms=ended.ended_ms, cause=ended.cause,
-        graph=dict(graph), detail=ended.archive,
+        graph=dict(graph), detail=ended.archive, **({} if ended.kept is None else {"kept": ended.kept}),
     )  # fmt: skip
 
 
@@ -104,7 +115,7 @@ def _short(text: str) -> str:
 def remove_live(state: State, job: str) -> LiveJob:
     """The job's ending is stored: it takes no room any more. The caller answers the requests that await it."""
     live = state.live.pop(job)
-    state.live_graphs -= len(live.graph)
+    state.live_graphs -= len(live.graph) + len(live.kept)
     state.live_subtasks -= live.subtasks
     state.waiting -= len(live.awaiting)
     return live

@@ -9,6 +9,7 @@ from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages import events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.kept import Kept
 from millrace.core.origins import origin_shown
 from millrace.core.topics import shard_scope
 from millrace.core.trace_context import HEADER, of_facts
@@ -37,8 +38,9 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
         graph=put if stored.graph is None else written(graph),
         subtasks=admission.subtasks_of(graph),
         scheduled=stored.scheduled,
+        kept=written(stored.kept) if stored.kept is not None else "",
     )
-    state.live_graphs += len(live.graph)
+    state.live_graphs += len(live.graph) + len(live.kept)
     state.live_subtasks += live.subtasks
     state.unverified_reports.pop(job, None)  # its JobMaster answers StartJob with the end again
     event = events.JobAccepted(
@@ -82,5 +84,6 @@ def _start(job: str, live: LiveJob, graph: dict[str, Any] | None = None) -> Say:
         graph=graph if graph is not None else parsed(live.graph),
         accepted_ms=live.accepted_ms,
         cancel=live.cancel,
+        kept=Kept.model_validate_json(live.kept) if live.kept else None,
     )
     return Say(shard_scope(live.shard), body, after="job.events")  # events of the JobMaster follow JobAccepted

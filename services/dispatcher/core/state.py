@@ -31,6 +31,10 @@ class Settings:
     """Ended jobs kept in state; older ones are looked up in etcd."""
     blob_url: str = ""
     blob_max_bytes: int = 0
+    keep_for_repair_ms: int = 24 * 3_600_000
+    """How long exchange data of jobs that FAILED or were CANCELED stay; 0: not at all."""
+    keep_for_repair_mb: int = 20_000
+    """Of all of them together, about."""
     reopened: str = ""
     """Name of the end of the cluster after which it was last opened again."""
     cluster: str = ""
@@ -196,6 +200,7 @@ class LiveJob:
     awaiting: list[JobRequest] = field(default_factory=list)  # answered when its ending is stored
     subtasks: int = 0  # of its vertices
     scheduled: Scheduled | None = None
+    kept: str = ""  # what it begins with, of the job that it repairs, as JSON
 
     def summary(self, job: str) -> JobSummary:
         return JobSummary(
@@ -279,7 +284,7 @@ class State:
     ended: OrderedDict[str, EndedJob] = field(default_factory=OrderedDict)
     # job id -> its lookup. Exactly one effect on the job's key is in flight for it.
     lookups: Annotated[dict[str, EtcdLookup], formerly("lookups", "fates")] = field(default_factory=dict)
-    # Sum of len(job.graph) over live jobs.
+    # Sum of len(job.graph) and len(job.kept) over live jobs.
     live_graphs: int = 0
     # Sum of `subtasks` over live jobs and over submissions that are being stored.
     live_subtasks: int = 0
@@ -328,7 +333,7 @@ def check(state: State) -> None:
     for one, other in ((state.live, state.ended), (state.live, state.lookups), (state.ended, state.lookups)):
         both = [job for job in one if job in other]
         assert not both, f"{both} in two places"
-    assert state.live_graphs == sum(len(job.graph) for job in state.live.values())
+    assert state.live_graphs == sum(len(job.graph) + len(job.kept) for job in state.live.values())
     subtasks = sum(job.subtasks for job in state.live.values()) + sum(lookup.subtasks for lookup in state.lookups.values())
     assert state.live_subtasks == subtasks, f"{state.live_subtasks} counted, {subtasks} are"
     assert state.putting == sum(lookup.putting is not None for lookup in state.lookups.values())

@@ -11,7 +11,9 @@ from millrace.core.messages import client, effects
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.kept import KEPT_BYTES_MOST
 from millrace.core.messages.records import Client
+from millrace.core.origins import repairs_of
 
 from . import admission, answers, retirement, waiting
 from .answers import reject
@@ -76,7 +78,7 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
         live=len(state.live),
         putting=state.putting,
         graphs_bytes=state.live_graphs,
-        graph_bytes=len(submission.graph),
+        graph_bytes=len(submission.graph) + (KEPT_BYTES_MOST if repairs_of(graph) is not None else 0),
         live_subtasks=state.live_subtasks,
         subtasks=subtasks,
         max_live=settings.max_live_jobs,

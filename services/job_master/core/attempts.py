@@ -16,7 +16,7 @@ from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 from . import failover, publication, resetting
 from .execution_graph import attempt_name, kept_progress, mark_published, task_folder
 from .plans import plan_of, running_plan
-from .reporting import attempt_state_changed
+from .reporting import attempt_state_changed, subtasks_kept
 from .restarts import Decision
 from .scheduling import advance
 from .slot_pool import vacate_slot
@@ -88,6 +88,7 @@ def _finish(
     publication.keep_report(job, plan, task, index, report)
     mark_published(plan, job, task, index, at_ms)
     yield attempt_state_changed(job, task, index, at_ms, progress=report.progress)
+    yield from subtasks_kept(job, at_ms)
 
 
 def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: AtMs) -> Iterator[Output]:

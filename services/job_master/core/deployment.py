@@ -44,7 +44,7 @@ def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int
     for producer, which in producers(plan, task, index):
         done = job.tasks[producer].rows[which]
         assert done.outputs is not None, f"{job.id}: {producer}[{which}] has not published"
-        published[producer, which] = Published(done.attempt, schemas[producer], done.listed)
+        published[producer, which] = Published(done.attempt, schemas[producer], done.listed, done.kept)
     return attempt_spec(
         plan,
         job=job.id,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from millrace.core.bounded import bytes_of
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.messages.attempts import Fault
 from millrace.core.states import ExecutionState
 
 from .failover import KEPT_FAILURES_JOB, shortened
-from .publication import bytes_of
 
 
 def is_earlier(job: dict[str, Any]) -> bool:

@@ -16,7 +16,8 @@ from millrace.core.origins import origin_shown
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
 from millrace.core.topics import task_manager_name
 
-from .state import NEVER, Failure, Job, Subtask, Task, move_subtask
+from .keeping import restore, restore_plan
+from .state import NEVER, Failure, Job, Subtask, Task, move_subtask, place_job
 from .time_spent import parts_of
 
 SHOWN_SUBTASKS = ((1000, True), (1000, False), (100, True), (10, True), (0, True))
@@ -29,16 +30,18 @@ def begin(plan: Plan, job: Job, at_ms: AtMs = NEVER) -> None:
     job.tasks = {PLAN_TASK: Task(1)} if plan.needs_planning else {}
     for task in plan.tasks.values():
         job.tasks[task.id] = Task(task.parallelism, blocked=len(task.whole))
-    if plan.needs_planning:
+    if plan.needs_planning and not restore_plan(plan, job):
         schedule(job.tasks[PLAN_TASK], 0, at_ms)
     else:
         _begin_sources(plan, job, at_ms)
 
 
 def _begin_sources(plan: Plan, job: Job, at_ms: AtMs) -> None:
-    for task in plan.tasks.values():
-        if not task.upstream:
-            _unblock(plan, job, task.id, at_ms)
+    """And whatever else may run because all that it reads is kept."""
+    restore(plan, job)
+    for name in plan.tasks:
+        if not job.tasks[name].blocked:
+            _unblock(plan, job, name, at_ms)
 
 
 def mark_published(plan: Plan, job: Job, task: str, index: int, at_ms: AtMs = NEVER) -> None:  # [R30]
@@ -221,6 +224,7 @@ def _describe_subtask(
         },
         "failures": failures,
         **({} if progress is None else {"progress": progress}),
+        **({} if subtask.kept is None else {"kept_from": job.kept_of[place_job(subtask.kept)]}),
         **({} if subtask.files is None else {"files": dict(zip(("kept", "bytes", "left_out"), subtask.files, strict=True))}),
     }
 

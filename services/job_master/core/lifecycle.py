@@ -25,8 +25,9 @@ from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 from . import suspension
 from .execution_graph import begin, describe
 from .failover import fail, unreadable
+from .keeping import take
 from .plans import plan_of
-from .reporting import job_ended, job_started, status_changed
+from .reporting import job_ended, job_started, status_changed, subtasks_kept
 from .scheduling import advance, notify_status, settle
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, TimeSpent, move_job
@@ -48,12 +49,14 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
     if plan is None:
         fail(job, unreadable(), envelope.at_ms)
     else:
+        take(job, body.kept)
         begin(plan, job, envelope.at_ms)
         queue_ms = plan.graph.timeouts.queue_ms
         job.queue_due_ms = None if queue_ms is None else after(state.now_ms, queue_ms)
         set_timer(state, job)
         if body.cancel:
             move_job(job, JobStatus.CANCELLING, envelope.at_ms)
+    yield from subtasks_kept(job, envelope.at_ms)
     # The request for slots goes out before anything else: each submission waits for it.
     yield from settle(state, job, envelope.at_ms, JobStatus.CREATED)
     yield job_started(job)
@@ -116,6 +119,8 @@ def on_sink_published(state: State, body: SinkPublished, envelope: Envelope) -> 
         return
     before = job.status
     job.sinks[body.vertex] = True
+    if body.problem is not None:
+        job.unpublished[body.vertex] = None
     if body.problem is not None and job.status not in ENDING_JOB:
         fail(job, fault("user", body.problem, vertex=body.vertex), envelope.at_ms)
     yield from advance(state, job, envelope.at_ms, before)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.bounded import bytes_of
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import RESULT_ROWS, sink_name, staged_by
@@ -101,11 +102,6 @@ def _kept_parts(
     its = plan.tasks[task].vertices
     schemas = {vertex: report.outputs[vertex].spark_schema for vertex in its if vertex in report.outputs}
     return {vertex: schema for vertex, schema in schemas.items() if schema}, None, report.result if plan.result in its else None
-
-
-def bytes_of(kept: Mapping[str, Any]) -> int:
-    """What it costs to keep."""
-    return len(json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def columns_differ(job: Job, task: str, index: int, report: AttemptReport) -> Fault | None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.core.bounded import bytes_of
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting
+from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting, SubtasksKept
 from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.states import ExecutionState
-from millrace.core.topics import DISPATCHER, task_manager_name
+from millrace.core.topics import DISPATCHER, OUTPUT_BYTES_MAX, task_manager_name
 from millrace.core.trace_context import HEADER, of_facts
 
 from . import publication
 from .execution_graph import describe
+from .keeping import left_by
 from .state import Job
+
+FIXED_BYTES = 80_000
+"""Of JobEnded beside the job's detail and what is kept: its cause above all."""
 
 
 def event_number(job: Job, kind: str) -> int:
@@ -71,6 +76,14 @@ def attempt_state_changed(
     return job_event(job, event)
 
 
+def subtasks_kept(job: Job, at_ms: AtMs) -> Iterator[Output]:
+    """Those that the job has not run, for they had finished in the one that it repairs."""
+    for task, of, subtasks in job.kept_untold:
+        number = event_number(job, "SubtasksKept")
+        yield job_event(job, SubtasksKept(job=job.id, at_ms=at_ms, count=number, task=task, subtasks=subtasks, kept_from=of))
+    job.kept_untold = []
+
+
 def job_started(job: Job) -> Say:
     """The answer to StartJob, and what a new life of the Dispatcher is sent."""
     return Say(DISPATCHER, JobMasterStarted(job=job.id, status=job.status.value))
@@ -96,6 +109,8 @@ def report_status(job: Job, at_ms: AtMs) -> Iterator[Output]:
 
 def job_ended(job: Job, plan: Plan | None) -> Say:
     """The Dispatcher is sent this at each of its births until it answers JobRetired [R10]."""
+    detail = describe(plan, job) | {"result": publication.result(job)}
+    room = OUTPUT_BYTES_MAX - bytes_of(detail) - FIXED_BYTES
     return Say(
         DISPATCHER,
         JobEnded(
@@ -104,8 +119,9 @@ def job_ended(job: Job, plan: Plan | None) -> Say:
             status=job.status.value,  # type: ignore[arg-type]  # one of ENDED_JOB
             cause=job.cause,
             ended_ms=job.ended_ms,
-            archive=JobDetail.model_validate(describe(plan, job) | {"result": publication.result(job)}),
+            archive=JobDetail.model_validate(detail),
             running_ms=job.running_ms or None,
+            kept=left_by(job, plan, room),
         ),
         after="job.events",  # the Dispatcher goes on with them
     )

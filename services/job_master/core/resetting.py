@@ -38,8 +38,9 @@ def lost_producers(job: Job, plan: Plan, task: str, index: int, error: Fault) ->
     for name, number in producers(plan, task, index):
         row = job.tasks[name].rows[number]
         folder = f"/{run_folder(job)}/{folder_name(plan.tasks[name])}/{number}/"
-        is_named = is_named or folder in error.lost
-        if f"{folder}{row.attempt}/" in error.lost and row.state is ExecutionState.FINISHED:
+        last = f"/{row.kept}/" if row.kept is not None else f"{folder}{row.attempt}/"
+        is_named = is_named or folder in error.lost or last in error.lost
+        if last in error.lost and row.state is ExecutionState.FINISHED:
             found.append((name, number))
     return found if is_named else None
 

@@ -9,6 +9,7 @@ from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import beside
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
+from millrace.core.messages.kept import Kept
 from millrace.core.states import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
 from millrace.core.topics import Scope
 
@@ -57,6 +58,7 @@ class Subtask:
     listed: tuple[str, ...] = ()  # FINISHED: the vertices of whose exchange files there is a note
     files: tuple[int, int, int] | None = None  # FINISHED: of what the attempt left: files kept, their bytes, files not kept
     progress: str | None = None  # FINISHED: what the attempt's Spark has done, as JSON: there may be 25,600 of these [R30]
+    kept: str | None = None  # FINISHED in another job, which this one repairs: where in the exchange; its attempt is not counted here
 
 
 @dataclass(slots=True)
@@ -174,6 +176,10 @@ class Job:
     running_ms: AtMs = NEVER  # when it was first given a slot
     ended_ms: AtMs = NEVER
     spent: TimeSpent | None = None  # None: of a snapshot of a build before
+    kept: Kept | None = None  # what it begins with, until its sources begin
+    kept_of: dict[str, str] = field(default_factory=dict)  # acceptance -> job: of whom its subtasks may be kept
+    kept_untold: list[tuple[str, str, list[int]]] = field(default_factory=list)  # task, of whom, subtasks; within a handler only
+    unpublished: dict[str, None] = field(default_factory=dict)  # sinks whose publication was refused
 
     @property
     def is_gang(self) -> bool:
@@ -215,8 +221,13 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
     check_execution(subtask.state, state)
     subtask.state = state
     if state is not ExecutionState.FINISHED:
-        subtask.outputs = subtask.files = subtask.progress = None
+        subtask.outputs = subtask.files = subtask.progress = subtask.kept = None
         subtask.listed = ()
+
+
+def place_job(kept: str) -> str:
+    """The acceptance whose attempt left something there in the exchange."""
+    return kept.partition("/")[0]
 
 
 def check(state: State) -> None:  # [R5]
@@ -229,6 +240,7 @@ def check(state: State) -> None:  # [R5]
     for job in state.jobs.values():
         _check_spent(job)
         assert not job.to_cancel, f"{job.id}: {job.to_cancel} are not told that they are canceled"
+        assert not job.kept_untold, f"{job.id}: nobody is told that {job.kept_untold} are kept"
         in_slots = {}
         for name, task in job.tasks.items():
             _check_task(f"{job.id} {name}", task, job.status in (*ENDING_JOB, *ENDED_JOB))
@@ -239,6 +251,7 @@ def check(state: State) -> None:  # [R5]
                     assert subtask.allocation not in in_slots, f"{where}: two attempts in {subtask.allocation}"
                     in_slots[subtask.allocation] = (name, index)
                 assert (subtask.outputs is not None) == (subtask.state is ExecutionState.FINISHED), where
+                assert subtask.kept is None or subtask.outputs is not None and place_job(subtask.kept) in job.kept_of, where
         slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
         assert slots == in_slots, f"{job.id}: slots hold {slots}, subtasks say {in_slots}"
         assert not (job.status in ENDED_JOB and job.slots), f"{job.id} has ended and holds slots"

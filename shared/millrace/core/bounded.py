@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -31,6 +32,11 @@ def fields_fitting(value: Mapping[str, Any], most: int) -> dict[str, Any]:
         if size <= most:
             kept[name], most = field, most - size
     return kept
+
+
+def bytes_of(kept: Mapping[str, Any]) -> int:
+    """What it costs to keep, as JSON. Its texts may hold half of a surrogate pair."""
+    return len(json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def batches(sized: Iterable[tuple[P, int]], most: int) -> Iterator[list[P]]:

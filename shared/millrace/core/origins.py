@@ -12,9 +12,17 @@ ORIGIN = "origin"
 """The field of a JobGraph."""
 
 
-def again(graph: Mapping[str, Any], job: str) -> dict[str, Any]:
-    """The stored graph of a job as it is submitted again: it says so, and the trace in it is not that of the job before."""
-    return {**{name: part for name, part in graph.items() if name != HEADER}, ORIGIN: {"job": job}}
+def again(graph: Mapping[str, Any], job: str, **how: bool) -> dict[str, Any]:
+    """The stored graph of a job as it is submitted again: it says so, and the trace in it is not that of the job before. how: `repair`,
+    `keep_changed`."""
+    wanted = {name: True for name, given in how.items() if given}
+    return {**{name: part for name, part in graph.items() if name != HEADER}, ORIGIN: {"job": job, **wanted}}
+
+
+def repairs_of(graph: Mapping[str, Any]) -> str | None:
+    """The job that a stored graph repairs; None: it repairs none."""
+    found = origin_of(graph)
+    return str(found["job"]) if found.get("repair") is True else None
 
 
 def origin_of(graph: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,4 +34,4 @@ def origin_of(graph: Mapping[str, Any]) -> Mapping[str, Any]:
 def origin_shown(graph: Mapping[str, Any]) -> JobOrigin | None:
     """As people and programs are shown it."""
     found = origin_of(graph)
-    return JobOrigin(job=found["job"]) if found else None
+    return JobOrigin(job=found["job"], **({"repair": True} if repairs_of(graph) else {})) if found else None

@@ -61,6 +61,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     jobs,
     log,
     outside,
+    repairing,
     restored,
     sharing,
     shutting,

@@ -17,7 +17,7 @@ from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import large_lists, parts_stay_away
 from tests.simulation.slots import Timing
-from tests.simulation.workload import diamond, joined, roots, sink
+from tests.simulation.workload import diamond, joined, roots, sink, wide
 from tests.simulation.years import years_pass
 
 Here = dict[str, Any]
@@ -97,7 +97,12 @@ PLACED = here("kill", aim="resource-manager", faults=2, **SPREAD)
 
 RETRIED = here("kill", faults=2, replicas=2, failing=0.6, canceled=0.05, graphs=(roots,))
 
+REPAIRED = here("kill", faults=2, repairs=1.0, failing=0.4, canceled=0.5, graphs=(wide, joined, diamond))
+
 BY_NAME: dict[str, tuple[Here, ...]] = {
+    "kept data are deleted": (REPAIRED,),
+    "kept rows are looked for in vain": (REPAIRED,),
+    "a task is kept by its name": (REPAIRED,),
     "a hole is taken for whole": (HOLES,),
     "slots are granted in turn whatever the setting says": (PLACED,),
     "what was granted a moment before does not count": (PLACED,),

@@ -310,10 +310,14 @@ class Resources(_Model):
 
 
 class Origin(_Model):
-    """The job whose graph this was."""
+    """The job whose graph this was, and what is to be made of that job's work."""
 
     job: Annotated[str, Field(pattern=JOB_ID_PATTERN)]
     """Its id."""
+    repair: bool = False
+    """What it had finished is kept, and not run again: it FAILED or was CANCELED. False: all runs anew."""
+    keep_changed: bool = False
+    """Of a repair: what was made with other files than these is kept, too, where the vertices themselves are the same."""
 
 
 class JobGraph(_Model):
@@ -352,7 +356,7 @@ class JobGraph(_Model):
     """The publisher's place in a trace (W3C Trace Context); a header of that name is the usual way to give it. It is no part of what the
     job is, and ignored where it is malformed."""
     origin: Origin | None = None
-    """The job that this one was run again from; `millrace run-again` fills it in. Null: none."""
+    """The job that this one was run again from; `millrace run-again` and `millrace repair` fill it in. Null: none."""
     result: str | None = None
     """The vertex whose first rows are the job's result; by default the one that nothing reads; if several are such, none."""
 

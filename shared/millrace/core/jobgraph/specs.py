@@ -30,6 +30,8 @@ class Published:
     attempt: int
     schemas: Mapping[str, str]
     listed: Collection[str] = ()
+    kept: str | None = None
+    """Of an attempt of another job: its folder in the exchange."""
 
 
 def attempt_spec(
@@ -60,9 +62,10 @@ def attempt_spec(
         place = _place_of(plan, report, each, consumer)
         sources = [(number, published[each.task, number]) for number in subtasks_read(plan, each, subtask)]
         folders = [
-            exchange_folder(plan, exchange=exchange, run=run, task=each.task, subtask=number, attempt=done.attempt)
+            f"{exchange.rstrip('/')}/{done.kept}" if done.kept is not None
+            else exchange_folder(plan, exchange=exchange, run=run, task=each.task, subtask=number, attempt=done.attempt)
             for number, done in sources
-        ]
+        ]  # fmt: skip
         folders = [f"{folder}/{place}" for folder in folders]
         schema = sources[0][1].schemas[each.vertex]
         listed: dict[str, Any] = {"listed": True} if all(each.vertex in done.listed for _, done in sources) else {}
@@ -195,6 +198,15 @@ def _placed(report: AttemptReport, task: Task, vertex: str) -> list[_Placed]:
         for key_types, consumers in types.items():
             placed.append(_Placed(f"{len(placed)}-{vertex}", output, key_types, tuple(consumers)))
     return placed
+
+
+def places_of(report: AttemptReport, task: Task) -> list[Any]:
+    """What a task hands on, and in which folders, as plain values."""
+    return [
+        [each.place, each.output.edge, list(each.output.keys), each.output.shares, None if each.key_types is None else list(each.key_types)]
+        for vertex in task.vertices
+        for each in _placed(report, task, vertex)
+    ]
 
 
 def _place_of(plan: Plan, report: AttemptReport, each: Input, consumer: str) -> str:

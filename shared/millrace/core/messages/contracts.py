@@ -63,7 +63,9 @@ FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ("job.events", (DISPATCHER,)): (
         events.JobAccepted, events.JobCancelling, events.JobFinished, events.JobFailed, events.JobCanceled,
     ),
-    ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.AttemptsProgressing),
+    ("job.events", (JOB_MASTER,)): (
+        events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.SubtasksKept, events.AttemptsProgressing,
+    ),
     ("cluster.events", (RESOURCE_MANAGER,)): (
         events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged, events.WorkerChanged, events.ProviderConfigured,
         events.BlocklistChanged,

@@ -19,6 +19,7 @@ from .blocklist import ReadBlocklist as ReadBlocklist
 from .blocklist import StoreBlock as StoreBlock
 from .client import JobDetails, ListJobDetails, ShutDown
 from .execution import Archive
+from .kept import Kept
 from .processes import AnyAsk
 from .progress import Order
 from .schedule_effects import ChangeSchedule as ChangeSchedule
@@ -64,6 +65,14 @@ class StoredJob(Part):
     """While dirty: folders of staged sink output, to be deleted."""
     scheduled: Annotated[Scheduled | None, Field(exclude_if=unless_set)] = None
     """Of a schedule's run: which one."""
+    kept: Annotated[Kept | None, Field(exclude_if=unless_set)] = None
+    """While accepted: what it begins with, of the job that it repairs."""
+    kept_of: Annotated[dict[str, str], Field(exclude_if=lambda kept_of: not kept_of)] = empty(dict)
+    """Acceptance -> job: whose exchange data it reads; of an ended one, while its own are kept."""
+    kept_until_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """Once ended: its exchange data stay, so that it can be repaired. They go after this; null: they go, or are gone."""
+    repaired_by: Annotated[list[str], Field(exclude_if=lambda repaired_by: not repaired_by)] = empty(list)
+    """While they stay: the jobs that were given them. They stay for as long as one of those lives, or is kept itself."""
 
 
 # Dispatcher -> etcd
@@ -83,15 +92,23 @@ class PutJobGraph(Body):
     accept_before_ms: int | None = None
 
 
+class RepairRefused(Part):
+    """Why nothing was put of a job that repairs another: what stands there of that one."""
+
+    kind: Literal["conflict", "busy"]
+    reason: str
+
+
 class JobGraphStored(Body):
     """`stands` is what the key holds: our own put (same acceptance), or what was there before. A put of just now has no graph here, because
-    that is known. null: nothing was put, because it was too late. With `unreadable` the key holds what is no job."""
+    that is known. null: nothing was put, because it was too late, or `refused`. With `unreadable` the key holds what is no job."""
 
     type: Literal["JobGraphStored"] = "JobGraphStored"
     version: Literal[1] = 1
     job: str
     stands: StoredJob | None
     unreadable: str | None = None
+    refused: RepairRefused | None = None
 
 
 class FindJob(Body):
@@ -135,15 +152,15 @@ class JobResultStored(Body):
 
 
 class CleanJob(Body):
-    """Deletes the job's exchange data and staged files, then marks its ending clean: a small tombstone stays. What cannot be deleted now
-    is found by a sweep."""
+    """Deletes the job's exchange data, unless these are kept, and staged files, then marks its ending clean: a small tombstone stays. What
+    cannot be deleted now is found by a sweep."""
 
     type: Literal["CleanJob"] = "CleanJob"
     version: Literal[1] = 1
     job: str
     tombstone: StoredJob
     exchange: str
-    """Folder of the job's exchange data, in storage."""
+    """Folder of the job's exchange data, in storage; empty: they are kept."""
     staging: list[str] = empty(list)
     """Folders of staged sink output: paths as Spark takes them."""
 

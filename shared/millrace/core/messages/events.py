@@ -88,6 +88,17 @@ class AttemptStateChanged(JobEvent):
     """Of one that has ended by itself: what its Spark has done in all. Null also where its build does not report it."""
 
 
+class SubtasksKept(JobEvent):
+    """JobMaster: these subtasks of a task are FINISHED without an attempt. They had finished in another job, which this one repairs."""
+
+    type: Literal["SubtasksKept"] = "SubtasksKept"
+    version: Literal[1] = 1
+    task: str
+    subtasks: list[int]
+    kept_from: str
+    """The job whose attempts those were."""
+
+
 class AttemptProgressing(Part):
     """The running attempt of a subtask, and how far it is."""
 

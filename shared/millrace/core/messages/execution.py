@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from .attempts import Count, Fault, FilesLeft, Open, ResultRows
 from .base import empty, unless_set
+from .kept import Kept
 from .progress import AttemptProgress
 
 
@@ -15,6 +16,8 @@ class JobOrigin(Open):
     """The job that another one was run again from."""
 
     job: str
+    repair: bool = False
+    """It repairs that: what had finished there was kept, as far as it could be."""
 
 
 class TaskInput(Open):
@@ -80,6 +83,8 @@ class SubtaskDetail(Open):
     """By vertex."""
     failures: list[FailureDetail] = empty(list)
     files: FilesLeft | None = None
+    kept_from: str | None = None
+    """The job in which it was FINISHED: this one repairs that, or one that repaired it, and has run no attempt of it."""
     progress: AttemptProgress | None = None
     """While its attempt runs what that reported last; once it has finished what its Spark has done in all."""
 
@@ -167,3 +172,5 @@ class Archive(Open):
     cause: Fault | None = None
     graph: dict[str, Any] = empty(dict)
     detail: Described = None
+    kept: Kept | None = None
+    """Of one that FAILED or was CANCELED: what it had finished, and where in the exchange; null: nothing."""

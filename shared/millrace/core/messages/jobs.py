@@ -11,6 +11,7 @@ from .attempts import Fault
 from .base import Body, Part, empty, unless_set
 from .blocklist import AskBlocklist as AskBlocklist
 from .execution import Described
+from .kept import Kept
 from .processes import AnyAsk
 
 STARTED_ANEW = "it was started anew"
@@ -30,6 +31,8 @@ class StartJob(Body):
     accepted_ms: int
     cancel: bool = False
     """The job was asked to cancel before."""
+    kept: Annotated[Kept | None, Field(exclude_if=unless_set)] = None
+    """What it begins with, of the job that it repairs."""
 
 
 class CancelStartedJob(Body):
@@ -158,6 +161,8 @@ class JobEnded(Body):
     """Of builds before: the Dispatcher has the graph, which has where its sinks staged output."""
     running_ms: int | None = None
     """When the job was first given a slot; null: never."""
+    kept: Annotated[Kept | None, Field(exclude_if=unless_set)] = None
+    """Of a job that FAILED or was CANCELED: what it had finished; null: nothing."""
 
 
 # JobMaster <-> ResourceManager

@@ -1,0 +1,65 @@
+"""I17: what a repairing job has of others had finished there, and is what it would have made itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from millrace.core.jobgraph.compile import Plan, compile_graph
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.specs import folder_name
+from tests.simulation.cluster import Cluster
+
+
+def assert_kept(cluster: Cluster, job: str, archive: dict[str, Any]) -> set[str]:
+    """The subtasks that a job has of others, as their attempts are called: the job, the task's folder, the subtask."""
+    plan = _plan(archive)
+    kept: set[str] = set()
+    for task in archive["detail"]["tasks"]:
+        for each in task["subtasks"]:
+            of = each.get("kept_from")
+            if of is None or task["task"] not in plan.tasks:
+                continue
+            before = _archive(cluster, of)
+            where = f"{task['task']}[{each['subtask']}]"
+            assert where in _finished(before), f"I17: {job} has {where} of {of}, which had not finished it"
+            for vertex in _above(plan, task["task"]):
+                one, other = (found["graph"]["vertices"].get(vertex) for found in (archive, before))
+                assert one == other, f"I17: {job} has {where} of {of}, where {vertex} is another: {other}"
+            kept.add(f"{of}/{folder_name(plan.tasks[task['task']])}/{each['subtask']}")
+    return kept
+
+
+def assert_exchange(cluster: Cluster) -> None:
+    """Nothing is left there but what is kept."""
+    stored = [each for job in cluster.statuses() if (each := cluster.stored(job)) is not None]
+    kept = {each.acceptance for each in stored if each.kept_until_ms is not None}
+    lying = {entry.path.split("/")[1] for entry in cluster.world.storage.list("exchange")}
+    assert lying <= kept, f"I17: in the exchange is left what nobody keeps: {lying - kept}"
+
+
+def _plan(archive: dict[str, Any]) -> Plan:
+    return compile_graph(JobGraph.model_validate(archive["graph"]))
+
+
+def _archive(cluster: Cluster, job: str) -> dict[str, Any]:
+    stored = cluster.stored(job)
+    assert stored is not None and stored.archive is not None, f"I17: {job} has no archive"
+    found: dict[str, Any] = json.loads(cluster.world.storage.get(stored.archive))
+    return found
+
+
+def _finished(archive: dict[str, Any]) -> set[str]:
+    """The subtasks that a job had FINISHED at its end, by attempts of its own."""
+    return {
+        f"{task['task']}[{each['subtask']}]"
+        for task in archive["detail"]["tasks"] for each in task["subtasks"] if each["state"] == "FINISHED" and each["attempt"]
+    }  # fmt: skip
+
+
+def _above(plan: Plan, task: str) -> set[str]:
+    """The vertices of a task, and of all that it reads."""
+    found = set(plan.tasks[task].vertices)
+    for other in plan.tasks[task].upstream:
+        found |= _above(plan, other)
+    return found
