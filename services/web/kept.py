@@ -137,7 +137,8 @@ def shape(detail: JobDetail) -> dict[str, Any]:
     """A job's detail in the shape in which jobs are shown. When its attempts came into some states is not told any more."""
     tasks = [
         {"task": task.task, "subtasks": [
-            {"subtask": each.subtask, "attempt": each.attempt, "state": each.state, "attempts": list(_attempts(each))}
+            {"subtask": each.subtask, "attempt": each.attempt, "state": each.state, "attempts": list(_attempts(each)),
+             **({} if each.kept_from is None else {"kept_from": each.kept_from})}
             for each in task.subtasks
         ]} for task in detail.tasks
     ]  # fmt: skip

@@ -89,6 +89,8 @@ class Subtask(Shape):
     state: str
     attempts: list[Attempt]
     """The newest ten."""
+    kept_from: str | None = None
+    """The job in which it had FINISHED, where this one has not run it: it repairs that job."""
 
 
 class Task(Shape):

@@ -100,7 +100,7 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
         "k8s://https://HOST:PORT; without one, the job runs in its slot's own Spark",
         "not accepted: 1 problem",
     ]
-    for command in ("show", "cancel", "result", "logs", "events", "run-again"):
+    for command in ("show", "cancel", "result", "logs", "events", "run-again", "repair"):
         assert run(plane, command, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
         _, err = run(plane, command, "no id!", code=1)
         assert err.startswith("millrace: 'no id!' is no job's id: it begins with a letter or digit,")
@@ -117,6 +117,18 @@ def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane
     shown = run(plane, "show", again)[0]
     assert f"job       {again}\n" in shown and f"again     from {job}\n" in shown
     run(plane, "cancel", again)
+
+
+def test_a_repair_is_refused_with_what_to_do_instead(plane: ControlPlane, graph: Path) -> None:
+    job = run(plane, "submit", graph)[0].strip()
+    assert run(plane, "repair", job, code=1)[1] == f"millrace: job {job} is RUNNING: it can be run again once it has ended\n"
+    run(plane, "cancel", job, "--wait")
+    nothing = f"nothing of job {job} had finished that could be kept: run it again (millrace run-again {job})"
+    assert run(plane, "repair", job, code=2)[1] == f"millrace: {nothing}\n"
+    assert run(plane, "repair", job, "--graph", graph, code=2)[1] == f"millrace: {nothing}\n"
+    assert "give --graph or --file" in run(plane, "repair", job, "--graph", graph, "--file", graph, code=2)[1]
+    (graph.parent / "one.py").touch()
+    assert "one.py is no file of this job; there are none" in run(plane, "repair", job, "--file", graph.parent / "one.py", code=2)[1]
 
 
 def test_without_etcd_a_submission_is_given_up_and_not_accepted_behind_its_users_back(plane: ControlPlane, graph: Path) -> None:

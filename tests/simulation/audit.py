@@ -35,7 +35,7 @@ from tests.simulation.blocking import REQUESTS, Blocking, assert_blocklist
 from tests.simulation.book import Checked
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
-from tests.simulation.repairs import assert_exchange, assert_kept
+from tests.simulation.repairs import assert_exchange, assert_read
 from tests.simulation.sharing import Sharing
 from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
@@ -176,7 +176,7 @@ def assert_outputs(cluster: Cluster) -> None:
         assert told == (stored.status, stored.ended_ms), f"I4: {job} ended {stored.status}, its archive tells of another end: {told}"
         _assert_time_spent(job, archive)
         if status == "FINISHED":
-            _assert_read(cluster, job, archive)
+            assert_read(cluster, job, archive)
         graph = archive["graph"]
         for name, vertex in graph["vertices"].items():
             if "sink" not in vertex:
@@ -193,23 +193,6 @@ def assert_outputs(cluster: Cluster) -> None:
             parent, _, last = path.rpartition("/")
             staged = fs.find(f"{parent}/.{last}.staging")
             assert not staged, f"I11: of {job} there is left {staged}"
-
-
-def _assert_read(cluster: Cluster, job: str, archive: dict[str, Any]) -> None:
-    """I16: what counts was made of nothing but what counts, though subtasks have run again after others had read of them."""
-    subtasks = [each for task in archive["detail"]["tasks"] for each in task["subtasks"]]
-    kept = assert_kept(cluster, job, archive)
-    counted = {log["path"].rpartition("/")[2] for each in subtasks for log in each["logs"] if log["attempt"] == each["attempt"]}
-    for attempt, folders in cluster.world.book.read.items():
-        if attempt.startswith(f"{job}/") and _short(attempt) in counted:
-            written = {folder: cluster.world.book.written[folder] for folder in folders}
-            old = [folder for folder, by in written.items() if by.rpartition("/")[0] not in kept and _short(by) not in counted]
-            assert not old, f"I16: {attempt} counts and has read {old}, which does not"
-
-
-def _short(attempt: str) -> str:
-    """As its log's folder is called."""
-    return attempt.partition("/")[2].replace("/", ".")
 
 
 def _assert_time_spent(job: str, archive: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""I17: what a repairing job has of others had finished there, and is what it would have made itself."""
+"""I16: what counts was made of what counts. I17: what a repairing job has of others had finished there, and is what it would make."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ def assert_kept(cluster: Cluster, job: str, archive: dict[str, Any]) -> set[str]
                 assert one == other, f"I17: {job} has {where} of {of}, where {vertex} is another: {other}"
             kept.add(f"{of}/{folder_name(plan.tasks[task['task']])}/{each['subtask']}")
     return kept
+
+
+def assert_read(cluster: Cluster, job: str, archive: dict[str, Any]) -> None:
+    """I16: what counts was made of nothing but what counts, though subtasks have run again after others had read of them."""
+    subtasks = [each for task in archive["detail"]["tasks"] for each in task["subtasks"]]
+    kept = assert_kept(cluster, job, archive)
+    counted = {log["path"].rpartition("/")[2] for each in subtasks for log in each["logs"] if log["attempt"] == each["attempt"]}
+    for attempt, folders in cluster.world.book.read.items():
+        if attempt.startswith(f"{job}/") and _short(attempt) in counted:
+            written = {folder: cluster.world.book.written[folder] for folder in folders}
+            old = [folder for folder, by in written.items() if by.rpartition("/")[0] not in kept and _short(by) not in counted]
+            assert not old, f"I16: {attempt} counts and has read {old}, which does not"
 
 
 def assert_exchange(cluster: Cluster) -> None:
@@ -63,3 +75,8 @@ def _above(plan: Plan, task: str) -> set[str]:
     for other in plan.tasks[task].upstream:
         found |= _above(plan, other)
     return found
+
+
+def _short(attempt: str) -> str:
+    """As its log's folder is called."""
+    return attempt.partition("/")[2].replace("/", ".")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from millrace.client import Invalid, NotFound, Refused
+from millrace.client import Conflict, Invalid, NotFound, Refused
 from millrace.core.messages.client import Problem
 from services.web import parcel
 from tests.web.test_web_commands import GRAPH, Cluster, cluster, web
@@ -70,6 +70,17 @@ def test_a_job_that_ended_is_run_again_under_a_new_id(web: TestClient, cluster: 
     for failure, status in ((NotFound("no such job"), 404), (Refused("it is RUNNING"), 409)):
         cluster.fails = failure
         assert web.post("/api/v1/jobs/old/again").status_code == status
+
+
+def test_a_job_that_failed_is_repaired_by_a_new_one(web: TestClient, cluster: Cluster) -> None:
+    answer = web.post("/api/v1/jobs/old/repair?new=mended")
+    assert answer.status_code == 201, answer.text
+    assert cluster.submitted == [("mended", {**GRAPH, "name": "graph of old", "origin": {"job": "old", "repair": True}})]
+    assert answer.json() == {"job": "mended", "status": "INITIALIZING", "url": "/api/v1/jobs/mended", "warnings": []}
+    refused = Conflict("job old is FINISHED: there is nothing to repair; run it again")
+    for failure, status in ((NotFound("no such job"), 404), (Refused("it is RUNNING"), 409), (refused, 409)):
+        cluster.fails = failure
+        assert web.post("/api/v1/jobs/old/repair").status_code == status
 
 
 def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:

@@ -77,7 +77,7 @@ def test_a_job_from_its_acceptance_to_its_end() -> None:
     assert jobs.described("j") == {
         "job": "j", "name": "name of j", "status": "FINISHED", "accepted_ms": T0, "since_ms": T0 + 8, "running_ms": T0 + 3,
         "ended_ms": T0 + 8, "state": "FINISHED", "waiting": None, "position": None, "expected_ms": None,
-        "cause": None, "archive": "archives/j", "spent": SPENT,
+        "cause": None, "archive": "archives/j", "spent": SPENT, "origin": None,
         "tasks": [{"task": "a", "subtasks": [
             {"subtask": 0, "attempt": 2, "state": "FINISHED", "attempts": [
                 {"attempt": 1, "task_manager": "tm", "slot": 1, "error": {"kind": "user", "message": "no"}, "state": "FAILED",

@@ -13,6 +13,7 @@ from millrace.core.bounded import bytes_of
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
 from millrace.core.jobgraph.definitions import definitions, planning
 from millrace.core.jobgraph.specs import folder_name
+from millrace.core.messages.attempts import OutputReport
 from millrace.core.messages.kept import KEPT_BYTES_MOST, Kept, KeptSubtask, KeptTask
 from millrace.core.origins import origin_of
 from millrace.core.states import ExecutionState, JobStatus
@@ -45,7 +46,10 @@ def left_by(job: Job, plan: Plan | None, room: int) -> Kept | None:
                 place, _, attempt = where.rsplit("/", 2)
                 jobs[place_job(where)] = job.kept_of.get(place_job(where), job.id)
                 number = places.setdefault(place, len(places))
-                outputs = {vertex: [*size] for vertex, size in (row.outputs or {}).items()}
+                outputs = {
+                    vertex: OutputReport(rows=rows, bytes=size, listed=vertex in row.listed)
+                    for vertex, (rows, size) in (row.outputs or {}).items()
+                }
                 subtasks.append(KeptSubtask(subtask=index, place=number, attempt=int(attempt), outputs=outputs))
         what, files = defined[name]
         tasks[name] = KeptTask(
@@ -58,7 +62,7 @@ def left_by(job: Job, plan: Plan | None, room: int) -> Kept | None:
         row = job.tasks[PLAN_TASK].rows[0]
         planned_by = place_job(row.kept) if row.kept is not None else job.acceptance
         jobs[planned_by] = job.kept_of.get(planned_by, job.id)
-    size = sum(count or 0 for task in tasks.values() for each in task.subtasks for _, count in each.outputs.values())
+    size = sum(out.bytes or 0 for task in tasks.values() for each in task.subtasks for out in each.outputs.values())
     kept = Kept(
         bytes=size, jobs=jobs, planning=planning(plan) if plan.needs_planning else "", planned=job.planned, planned_by=planned_by,
         tasks=tasks,
@@ -105,7 +109,7 @@ def restore(plan: Plan, job: Job) -> None:
             if not all(_is_finished(job, *producer) for producer in producers(plan, name, each.subtask)):
                 continue
             where = f"{one.places[each.place]}/{each.subtask}/{each.attempt}"
-            _restored(job, name, each.subtask, where, {vertex: (size[0], size[1]) for vertex, size in each.outputs.items()})
+            _restored(job, name, each.subtask, where, each.outputs)
             told.setdefault(kept.jobs[place_job(where)], []).append(each.subtask)
         its = job.tasks[name]
         its.finished = len(its.rows)
@@ -118,8 +122,13 @@ def restore(plan: Plan, job: Job) -> None:
         job.kept_untold += [(name, of, subtasks) for of, subtasks in told.items()]
 
 
-def _restored(job: Job, task: str, index: int, where: str, outputs: dict[str, tuple[int | None, int | None]]) -> None:
-    job.tasks[task].rows[index] = Subtask(ExecutionState.FINISHED, outputs=outputs, kept=where)
+def _restored(job: Job, task: str, index: int, where: str, outputs: dict[str, OutputReport]) -> None:
+    job.tasks[task].rows[index] = Subtask(
+        ExecutionState.FINISHED,
+        outputs={vertex: (out.rows, out.bytes) for vertex, out in outputs.items()},
+        listed=tuple(vertex for vertex, out in outputs.items() if out.listed),
+        kept=where,
+    )
 
 
 def _is_finished(job: Job, task: str, index: int) -> bool:

@@ -61,6 +61,7 @@ operator  POST   /api/v1/schedules/{schedule}/run
 operator  POST   /api/v1/jobs
 operator  POST   /api/v1/jobs/{job}/cancel
 operator  POST   /api/v1/jobs/{job}/again
+operator  POST   /api/v1/jobs/{job}/repair
 operator  GET    /api/v1/deadletters
 admin     POST   /api/v1/deadletters/{number}/redrive
 admin     POST   /api/v1/shutdown
@@ -98,6 +99,8 @@ operator  GET    /page/jobs/{job}/cancel
 operator  POST   /page/cancel
 operator  GET    /page/jobs/{job}/again
 operator  POST   /page/jobs/{job}/again
+operator  GET    /page/jobs/{job}/repair
+operator  POST   /page/jobs/{job}/repair
 operator  GET    /page/submit
 operator  POST   /page/submit
 operator  GET    /page/letters

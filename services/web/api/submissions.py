@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -11,6 +11,7 @@ from millrace.client import Rejected, new_id
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.origins import again as run_again
 from millrace.edge.graph_file import Loaded
 from millrace.edge.requests import check_loaded
 
@@ -122,14 +123,37 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
         """Submits the graph of an ended job once more, as it was stored, under a new id. It reads what its sources have now, and its sinks
         write again. 409 for a job that has not ended, or of which nothing is kept; 504 where nothing was submitted yet within `wait_s`."""
         graph = await commands.call(lambda client: client.graph_of(job), wait_s)
-        id = new or new_id(str(graph.get("name", "")))
-        response.headers["Location"] = where = f"/api/v1/jobs/{id}"
-        try:
-            accepted = await commands.submit(graph, id, wait_s=wait_s)
-        except NotAnswered:
-            response.status_code = 202
-            return models.Submitted(job=id, status=None, url=where, warnings=[])
-        return models.Submitted(job=id, status=accepted.status, url=where, warnings=[])
+        return await _submitted(commands, graph, new, response, wait_s)
+
+    @router.post(
+        "/jobs/{job}/repair",
+        status_code=201,
+        responses={202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)},
+    )
+    async def repair(
+        job: JobPath,
+        response: Response,
+        new: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")] = None,
+        wait_s: WaitS = WAIT,
+    ) -> models.Submitted:
+        """Goes on with a job that FAILED or was CANCELED, as a new job: what had finished is kept, all else runs. 409, with the reason,
+        where it has not ended or nothing of it is kept; 504 where nothing was submitted yet within `wait_s`. With files that were mended,
+        POST /api/v1/jobs takes a graph whose `origin` is {"job": JOB, "repair": true}."""
+        graph = await commands.call(lambda client: client.graph_of(job), wait_s)
+        return await _submitted(commands, run_again(graph, job, repair=True), new, response, wait_s)
+
+
+async def _submitted(
+    commands: Commands, graph: dict[str, Any], new: str | None, response: Response, wait_s: float
+) -> models.Submitted:
+    id = new or new_id(str(graph.get("name", "")))
+    response.headers["Location"] = where = f"/api/v1/jobs/{id}"
+    try:
+        accepted = await commands.submit(graph, id, wait_s=wait_s)
+    except NotAnswered:
+        response.status_code = 202
+        return models.Submitted(job=id, status=None, url=where, warnings=[])
+    return models.Submitted(job=id, status=accepted.status, url=where, warnings=[])
 
 
 def loaded_of(parcel: Parcel) -> Loaded:

@@ -66,6 +66,7 @@ def facts_of(archive: Archive, path: str, first: int) -> list[Fact]:
     bodies: list[Body] = [_accepted(archive)]
     if detail is not None:
         told = [each for task in detail.tasks for subtask in task.subtasks for each in _attempts(task.task, subtask)]
+        told += [_kept(archive, task.task, each) for task in detail.tasks for each in task.subtasks if each.kept_from is not None]
         bodies += sorted(told, key=lambda body: body["at_ms"])  # stable: of one moment, as they follow from each other
     result = detail.result if detail is not None else None
     bodies.append({
@@ -129,6 +130,12 @@ def _failed(task: str, subtask: SubtaskDetail, failure: FailureDetail, task_mana
     done = failure.progress.model_dump(exclude_none=True) if failure.progress is not None else None
     error = failure.error.json_value()
     return _attempt(task, subtask, failure.attempt, ExecutionState.FAILED, failure.at_ms, task_manager, error, done)
+
+
+def _kept(archive: Archive, task: str, subtask: SubtaskDetail) -> Body:
+    return {
+        "type": "SubtasksKept", "task": task, "subtasks": [subtask.subtask], "kept_from": subtask.kept_from, "at_ms": archive.accepted_ms,
+    }  # fmt: skip
 
 
 def _attempt(

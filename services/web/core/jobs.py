@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.client import state_of
-from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, JobStatus
+from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
 from .facts import Fact, Row, Rows, is_news, noted, place_of, shown
 
@@ -49,6 +49,8 @@ class Jobs:
             return self._attempt(fact)
         if fact.kind == "AttemptsProgressing":
             return self._progressing(fact)
+        if fact.kind == "SubtasksKept":
+            return self._kept(fact)
         row = self._rows.get(fact.body["job"])
         if not is_news(row, fact) or (row is not None and row["status"] in ENDED_JOB):
             return False
@@ -80,6 +82,7 @@ class Jobs:
         if not is_news(row, fact):
             return False
         progress = self._progress.pop(key, None) if body["state"] in ENDED_EXECUTION else None
+        row = None if row is None else {name: value for name, value in row.items() if name != "kept_from"}
         self._rows[key] = noted(row, fact, life=fact.life, attempts=_attempts(row, fact, progress), **{
             name: body[name] for name in ("job", "task", "subtask", "attempt", "state")
         })  # fmt: skip
@@ -94,6 +97,24 @@ class Jobs:
                 self._live[body["job"]] = None
         self._hold(before, body["task"], body["subtask"])
         return True
+
+    def _kept(self, fact: Fact) -> bool:
+        """Those subtasks have FINISHED without an attempt."""
+        body = fact.body
+        news = False
+        for number in body["subtasks"]:
+            key = subtask_key(body["job"], body["task"], number)
+            row = self._rows.get(key)
+            if is_news(row, fact):
+                self._rows[key] = noted(
+                    row, fact, job=body["job"], task=body["task"], subtask=number, life=fact.life, attempts=[], attempt=0,
+                    state=ExecutionState.FINISHED.value, kept_from=body["kept_from"],
+                )  # fmt: skip
+                news = True
+        job = self._rows.get(body["job"])
+        if news and job is not None and body["task"] == PLAN_TASK and not job["planned"]:
+            self._rows[body["job"]] = {**job, "planned": True, "as_of": place_of(fact)}
+        return news
 
     def _count(self, before: Row | None, after: Row | None) -> None:
         for row, step in ((before, -1), (after, 1)):

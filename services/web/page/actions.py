@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -111,6 +112,30 @@ async def _done(shell: Shell, request: Request, active: str, headline: str, done
     return await run_in_threadpool(lambda: shell.page(request, "done.html", active, headline=headline, done=done, back=back))
 
 
+@dataclass(frozen=True)
+class _Again:
+    """A way to run an ended job again."""
+
+    path: str
+    command: str
+    headline: str
+    verb: str
+    done: str
+    why: str
+    repair: bool = False
+
+
+AGAIN = _Again(
+    "again", "run-again", "Run {job} again?", "Run again", "run again",
+    "Its graph is submitted as it was stored, under a new id. It reads what its sources have now, and its sinks write again.",
+)  # fmt: skip
+REPAIR = _Again(
+    "repair", "repair", "Repair {job}?", "Repair", "repaired",
+    "Its graph is submitted as it was stored, under a new id. What had finished is kept, all else runs. With files that were mended, "
+    "use the command line.", repair=True,
+)  # fmt: skip
+
+
 def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, reads: Reads, stack: str) -> None:
     async def graph_of(job: str) -> tuple[Mapping[str, Any], str]:
         row, _ = view.ask(lambda view: view.jobs.row(job))
@@ -119,35 +144,48 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         known = await reads.job(row)
         if not known.graph:
             raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")
-        return run_again(known.graph, job), row["name"]
+        return known.graph, row["name"]
 
-    @router.get(f"{PREFIX}/jobs/{{job}}/again")
-    async def ask(request: Request, job: JobPath) -> Response:
+    async def ask(request: Request, job: str, how: _Again) -> Response:
         try:
             _, name = await graph_of(job)
         except MillraceError as failure:
-            return await _done(shell, request, "jobs", "It cannot be run again from here", [(job, str(failure), "bad")], f"{PREFIX}/jobs")
+            return await _done(shell, request, "jobs", f"It cannot be {how.done} from here", [(job, str(failure), "bad")], f"{PREFIX}/jobs")
         return await run_in_threadpool(lambda: shell.page(
-            request, "question.html", "jobs", headline=f"Run {job} again?", verb="Run again", danger=False, keep="Leave it",
-            why="Its graph is submitted as it was stored, under a new id. It reads what its sources have now, and its sinks write again.",
-            action=f"{PREFIX}/jobs/{job}/again", fields=[], names=[], back=f"{PREFIX}/jobs/{job}",
-            command=f"millrace run-again{stack} {job}", name=name,
+            request, "question.html", "jobs", headline=how.headline.format(job=job), verb=how.verb, danger=False, keep="Leave it",
+            why=how.why, action=f"{PREFIX}/jobs/{job}/{how.path}", fields=[], names=[], back=f"{PREFIX}/jobs/{job}",
+            command=f"millrace {how.command}{stack} {job}", name=name,
         ))  # fmt: skip
 
-    @router.post(f"{PREFIX}/jobs/{{job}}/again")
-    async def again(request: Request, job: JobPath) -> Response:
+    async def submit(request: Request, job: str, how: _Again) -> Response:
         await form_of(shell, request)
         id = ""
         try:
             graph, name = await graph_of(job)
             id = new_id(name)
-            await commands.submit(graph, id)
+            await commands.submit(run_again(graph, job, repair=how.repair), id)
         except NotAnswered as failure:
             told = "It is not known yet whether it runs"
             return await _done(shell, request, "jobs", told, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
         except MillraceError as failure:
             return await _done(shell, request, "jobs", "It was not submitted", [(job, str(failure), "bad")], f"{PREFIX}/jobs/{job}")
         return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
+
+    @router.get(f"{PREFIX}/jobs/{{job}}/again")
+    async def ask_again(request: Request, job: JobPath) -> Response:
+        return await ask(request, job, AGAIN)
+
+    @router.post(f"{PREFIX}/jobs/{{job}}/again")
+    async def again(request: Request, job: JobPath) -> Response:
+        return await submit(request, job, AGAIN)
+
+    @router.get(f"{PREFIX}/jobs/{{job}}/repair")
+    async def ask_repair(request: Request, job: JobPath) -> Response:
+        return await ask(request, job, REPAIR)
+
+    @router.post(f"{PREFIX}/jobs/{{job}}/repair")
+    async def repair(request: Request, job: JobPath) -> Response:
+        return await submit(request, job, REPAIR)
 
 
 def _submit(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:

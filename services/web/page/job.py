@@ -270,6 +270,8 @@ def _caption(
     outputs = [out for each in details.values() for out in each.outputs.values()]
     if outputs and state == "FINISHED" and None not in (rows := [out.rows for out in outputs]):
         return count(sum(each or 0 for each in rows), "row")
+    if state == "FINISHED" and (of := next((each["kept_from"] for each in task["subtasks"] if each.get("kept_from")), None)):
+        return f"kept from {printable(of)}"
     before = [producer for producer, _ in reading.get(task["task"], ())]
     if state in NOT_DEPLOYED and before:
         return f"starts after {label(before[0])}" if len(before) == 1 else f"starts after {len(before)} tasks"
@@ -300,6 +302,8 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
                 said += f": {printable(told(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
             yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), said)
+        if of := subtask.get("kept_from"):
+            yield AttemptLine(subtask["subtask"], 0, ATTEMPTS[ExecutionState.FINISHED.value], "", "", "", f"kept from {printable(of)}")
 
 
 def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str:
@@ -400,7 +404,7 @@ def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> 
     attempts = [each for task in described["tasks"] for sub in task["subtasks"] for each in sub["attempts"]]
     accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
     if origin := described.get("origin"):
-        yield "Run again from", str(origin["job"]), "the job whose graph this is"
+        yield "Repairs" if origin.get("repair") else "Run again from", str(origin["job"]), "the job whose graph this is"
     if accepted_ms:
         yield "Took" if ended_ms else "For", length((ended_ms or now_ms) - accepted_ms), "from its acceptance"
     done = sum(each["state"] == "FINISHED" for each in subtasks)

@@ -20,6 +20,7 @@ from .exits import Exit, code_of, message_of
 from .files import files
 from .inspect import inspect as inspect_job
 from .process import describe, services, settings
+from .repair import repair
 from .schedules import schedule
 from .schema import schema
 from .submit import SubmitCommand, submit
@@ -39,7 +40,8 @@ app.command("run-again", rich_help_panel="Jobs")(run_again)
 app.add_typer(schedule, rich_help_panel="Jobs")
 PANELS: dict[str, list[Callable[..., None]]] = {
     "Jobs": [
-        backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate,
+        repair, backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files,
+        validate,
     ],
     "The cluster": [
         cluster.taskmanagers, cluster.slots, blocking.block, blocking.unblock, blocking.blocked, services, describe, settings,

@@ -71,6 +71,10 @@ class View:
             return str(event["status"]) + _because(event, "cause")
         if kind == "AttemptStateChanged":
             return self._attempt(event)
+        if kind == "SubtasksKept":
+            self.states |= {(event["task"], subtask): (0, ExecutionState.FINISHED.value) for subtask in event["subtasks"]}
+            count = len(event["subtasks"])
+            return f"{label(event['task'])}: {count} subtask{'s' * (count != 1)} kept from {printable(event['kept_from'])}"
         if kind == "AttemptsProgressing":
             lines = []
             for each in event["attempts"]:

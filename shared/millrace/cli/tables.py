@@ -112,7 +112,7 @@ def origin_line(detail: JobDetail | None) -> str:
     """What a job was run again from; empty: it was submitted by itself."""
     if detail is None or detail.origin is None:
         return ""
-    return f"from {printable(detail.origin.job)}"
+    return f"{'repairs' if detail.origin.repair else 'from'} {printable(detail.origin.job)}"
 
 
 def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None, verbose: bool = False) -> None:
@@ -154,6 +154,8 @@ def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
                 rows = progress_line(subtask.progress.model_dump())
             length = took(subtask.running_ms or subtask.deployed_ms, subtask.ended_ms)
             last = (subtask.attempt or "", subtask.task_manager, length)
+            if subtask.kept_from is not None:
+                rows = "; ".join(filter(None, (rows, f"kept from {printable(subtask.kept_from)}")))
             if subtask.state in NOT_DEPLOYED:  # what is known is of an attempt that failed
                 last = ("", "", "")
             yield label(task.task), subtask.subtask, subtask.state, *last, rows

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from millrace.core.messages import client
+from millrace.core.origins import again
 from millrace.core.states import INITIALIZING, JobStatus
 
 from . import errors
 from .events import Buffer, Event, Feed, follow_log
 from .job import Ending, Job, Submitting
 from .link import PendingReply, now_ms
+from .replacing import replaced
 from .results import Results
 from .schedules import Schedules, name_rule
 from .session import about, expected
@@ -88,6 +90,31 @@ class Millrace(Results, Schedules):
         A submission is not accepted any more when the time-out is nearly over, even if this process is gone.
         """
         return self.begin_submit(graph, job, parameters, uploads, watch, env, traceparent).result()
+
+    def repair(
+        self,
+        job: str,
+        new: str | None = None,
+        *,
+        graph: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, str] | None = None,
+        uploads: Mapping[str, Path | bytes] | None = None,
+        env: Mapping[str, str] | None = None,
+        files: Mapping[str, Path | bytes] | None = None,
+        keep_changed: bool = False,
+        watch: bool = True,
+    ) -> Job:
+        """Goes on with a job that FAILED or was CANCELED, as a new job: what had finished is kept, as far as it is the same.
+
+        - new: the new job's id; a repeat with it is the same job.
+        - graph, parameters, uploads, env: as of `submit`, in place of the graph that is stored.
+        - files: name -> what takes the place of the module of that name.
+        - keep_changed: what was made with other files is kept, too, where the vertices themselves are the same.
+
+        Raises NotFound; Refused where it has not ended; Conflict with the reason where nothing of it is kept; Invalid."""
+        wanted = again(self.graph_of(job) if graph is None else graph, job, repair=True, keep_changed=keep_changed)
+        wanted, more = replaced(wanted, files or {})
+        return self.submit(wanted, new, parameters, {**(uploads or {}), **more}, watch, env)
 
     def begin_submit(
         self,

@@ -27,7 +27,7 @@ def kept_data_are_deleted() -> None:
 
 @mutant(20, "job_master/core/deployment.py:_spec", "what is kept is looked for among what the job has made itself")
 def kept_rows_are_looked_for_in_vain() -> None:
-    around(deployment, "Published", lambda original, attempt, schemas, kept: original(attempt, schemas))
+    around(deployment, "Published", lambda original, attempt, schemas, listed, kept: original(attempt, schemas, listed))
 
 
 @mutant(20, "job_master/core/keeping.py:restore", "a task is kept by its name, whatever it is")

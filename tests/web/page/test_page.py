@@ -252,6 +252,16 @@ def test_a_job_is_run_again_as_it_was_stored(web: TestClient, cluster: Cluster) 
     assert graph["origin"] == {"job": FINISHED}
 
 
+def test_a_job_that_failed_can_be_repaired_from_its_page(web: TestClient, cluster: Cluster) -> None:
+    assert f"/page/jobs/{FAILED}/repair" in web.get(f"/page/jobs/{FAILED}").text
+    assert "/repair" not in web.get(f"/page/jobs/{FINISHED}").text
+    asked = said(web.get(f"/page/jobs/{FAILED}/repair").text)
+    assert f"Repair {FAILED}?" in asked and f"millrace repair {FAILED}" in asked
+    answer = web.post(f"/page/jobs/{FAILED}/repair", data={"token": token(web)})
+    [(what, (job, graph, _, _))] = cluster.sent
+    assert (what, graph["origin"], answer.headers["location"]) == ("submit", {"job": FAILED, "repair": True}, f"/page/jobs/{job}")
+
+
 def test_a_graph_is_checked_at_its_lines_before_it_is_sent(web: TestClient, cluster: Cluster) -> None:
     one = "name: a\nvertices:\n  one:\n    sql: SELECT 1 AS x\n    paralelism: 2\n"
     wrong = one + "  two:\n    sql: SELECT * FROM one\n    inputs: {on: forward}\n"

@@ -5,11 +5,7 @@ The rows themselves stay in the exchange. This names them: of each finished subt
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from .attempts import AttemptReport, Open
+from .attempts import AttemptReport, Open, OutputReport
 from .base import empty
 
 KEPT_BYTES_MOST = 300_000
@@ -24,8 +20,8 @@ class KeptSubtask(Open):
     """Which of the task's `places`."""
     attempt: int
     """Its rows lie in `<place>/<subtask>/<attempt>`."""
-    outputs: dict[str, Annotated[list[int | None], Field(min_length=2, max_length=2)]] = empty(dict)
-    """Vertex -> its rows and bytes."""
+    outputs: dict[str, OutputReport] = empty(dict)
+    """By vertex: its rows and bytes."""
 
 
 class KeptTask(Open):
