@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from services.task_manager.slot.attempt import exchange as of_exchange
 from services.task_manager.slot.attempt import exchange_files
 from tests.slot.attempts import Attempts
 from tests.slot.test_vertices_exchange import Exchange
@@ -90,3 +91,15 @@ def test_an_output_without_rows_is_whole(attempts: Attempts, exchange: Exchange)
     edge = exchange.edge("q", "hash", listed=True, keys=["k"], share=2, shares=3)
     assert (exchange.folder / "q" / "0" / exchange_files.NOTE).read_text() == 3 * (f"{'0 0':31}\n")
     assert attempts.rows({"id": "c", "sql": "SELECT count(*) AS n FROM q", "inputs": {"q": edge}}) == [[0]]
+
+
+def test_a_file_that_is_gone_before_it_was_noted_fails_who_wrote_it(
+    attempts: Attempts, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted while it was written: Spark commits what it finds, and the note would have had the rest alone."""
+    counted = of_exchange.written
+    monkeypatch.setattr(of_exchange, "written", lambda session: (counted(session)[0], counted(session)[1] + 1))
+    folder = str(exchange.folder / "q")
+    error = attempts.fail({"id": "q", "sql": "SELECT 1 AS k"}, outputs=[{"vertex": "q", "edge": "broadcast", "folder": folder}])
+    assert (error["kind"], error["condition"]) == ("infrastructure", "EXCHANGE_NOT_WRITTEN")
+    assert f"{folder} has 1 of the 2 files" in error["message"]

@@ -141,10 +141,18 @@ def write(df: Any, output: OutputSpec, bare: Any) -> None:
     fs.mkdirs(path)  # an output without rows is there, too
 
 
-def note_files(session: Any, output: OutputSpec) -> None:
-    """Notes which files were written: whoever reads them misses one that is gone."""
+def note_files(session: Any, output: OutputSpec, files: int | None) -> None:
+    """Notes which files were written: whoever reads them misses one that is gone. files: as Spark counted them. Raises AttemptError
+    EXCHANGE_NOT_WRITTEN if one is gone already: Spark commits what it finds."""
     shares = [f"{SHARE}={number}" for number in range(output["shares"])] if output["edge"] == "hash" else [""]
-    Folder(session, output["folder"]).note(shares)
+    found = Folder(session, output["folder"]).note(shares)
+    if files is not None and found < files:
+        raise AttemptError(
+            "EXCHANGE_NOT_WRITTEN",
+            f"{output['folder']} has {found} of the {files} files that were just written to it: see what deletes files below the cluster's"
+            " storage",
+            kind="infrastructure",
+        )
 
 
 def share_of_row(df: Any, edge: InputSpec | OutputSpec, producer: str) -> str:

@@ -46,14 +46,16 @@ class Folder:
             return Files(len(statuses), sum(each.getLen() for each in statuses))
         return Files(0, 0)
 
-    def note(self, shares: Sequence[str]) -> None:
-        """Notes what is there of each share; of an output that is not divided, `shares` is [""]."""
-        lines = (f"{its.number} {its.size}".ljust(LINE - 1) + "\n" for its in map(self.files, shares))
+    def note(self, shares: Sequence[str]) -> int:
+        """Notes what is there of each share; of an output that is not divided, `shares` is [""]. How many files that are."""
+        found = [self.files(share) for share in shares]
+        lines = (f"{its.number} {its.size}".ljust(LINE - 1) + "\n" for its in found)
         stream = self._fs.create(self._path_of(self._path, NOTE), True)
         try:
             stream.writeBytes("".join(lines))
         finally:
             stream.close()
+        return sum(its.number for its in found)
 
     def noted(self, number: int) -> Files | None:
         """What was noted of the share with this number; None: there is no note."""

@@ -174,14 +174,14 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
                 continue
             with SPENT.handing_on(chain.session):
                 exchange.write(chain.handed_on(vertices_by_id[name]), output, chain.bare)
-                _count(entry, output, chain.session)
-                exchange.note_files(chain.session, output)
+                exchange.note_files(chain.session, output, _count(entry, output, chain.session))
                 entry["listed"] = True
     return {"outputs": reports, "result": rows}
 
 
-def _count(entry: OutputReport, output: OutputSpec, session: Any) -> None:
-    """Notes what the last write has written."""
+def _count(entry: OutputReport, output: OutputSpec, session: Any) -> int | None:
+    """Notes what the last write has written. The files of it, as Spark counted them."""
     entry["rows"], files = exchange.written(session)
     shared_storage.check_written(session, output["folder"], files)
     entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(session, [output["folder"]])
+    return files
