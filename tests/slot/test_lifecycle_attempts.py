@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from millrace.core.messages.progress import AttemptProgress
 from services.task_manager.slot.common.procs import NICENESS
 from tests.slot.lifecycle import SESSION, SPENT, Slot, below, jvm_of, wait_until
 
@@ -24,6 +25,7 @@ def test_a_script_runs_and_its_output_is_kept(slot: Slot) -> None:
     assert attempt.ended["status"] == "finished"
     assert attempt.ended["error"] is None
     assert attempt.ended["report"].pop("spent").keys() == SPENT
+    assert attempt.ended["report"].pop("progress").keys() == AttemptProgress.model_fields.keys()
     assert attempt.ended["report"] == {"outputs": {}, "result": None}
     assert attempt.stdout == "[Row(two=2)] ['a', 'b c'] job-1/script/0\n"
     assert "to stderr" in attempt.stderr
