@@ -164,3 +164,18 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for inner in value for text in _texts(inner)]
     return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("1 free slot is on a blocked host (secret)", f"1 free slot is on a blocked host ({TOKEN('secret')})"),
+        ("x; 3 free slots are on blocked hosts (a, b)", f"x; 3 free slots are on blocked hosts ({TOKEN('a')}, {TOKEN('b')})"),
+        ("on blocked hosts (a, b and 4 more)", f"on blocked hosts ({TOKEN('a')}, {TOKEN('b')} and 4 more)"),
+        ("the 1 slot of 1 TaskManager is busy (number 1)", "the 1 slot of 1 TaskManager is busy (number 1)"),
+    ],
+)
+def test_why_a_job_waits_names_no_host(told: str, kept: str) -> None:
+    """The reasons of a ResourceManager stay, as a fold of redacted records says them: there a host is called by its token."""
+    assert walk({"type": "JobQueued", "job": "j", "reason": told}, TOKEN)["reason"] == kept
+    assert walk({"type": "JobStatusChanged", "waiting": told}, TOKEN)["waiting"] == kept

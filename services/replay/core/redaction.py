@@ -42,6 +42,8 @@ REASONS = frozenset({
     "TaskManagerLost",
 })  # fmt: skip
 """Messages whose `reason` is in a service's own words, of nobody's job."""
+_HOSTS = re.compile(r"(?<=on a blocked host \()[^)]+|(?<=on blocked hosts \()[^)]+?(?= and \d+ more\)|\))")
+"""Names of hosts in such words."""
 DIGESTS = ("digest", "sha256")
 FORMATS = (*READ_FORMATS, *WRITE_FORMATS)
 REQUEST_TYPES = {body.model_fields["type"].default for body in REQUESTS} | {AskProcess.model_fields["type"].default}
@@ -109,7 +111,7 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
         return "" if token is _nothing else _payload(value, token)
     if isinstance(value, dict):
         if value.get("type") in REASONS and "reason" in value:
-            return {name: inner if name == "reason" else walk(inner, token, name) for name, inner in value.items()}
+            return {name: _own_words(inner, token) if name == "reason" else walk(inner, token, name) for name, inner in value.items()}
         if value.get("type") == "UploadLog" or value.get("do") == "upload":  # which log a client asks for may be any text
             value = {**value, "log": token(str(value.get("log")))}
         if field in MAPS:
@@ -128,7 +130,16 @@ def _text(text: str, token: Text, field: str) -> str:
             return token(text)
     if field in DIGESTS and token is not _nothing:
         return hashlib.shake_256(token(text).encode()).hexdigest((len(text) + 1) // 2)[: len(text)]
-    return text if field in KEPT or (field == "format" and text in FORMATS) else token(text)
+    if field in KEPT:
+        return _own_words(text, token)
+    return text if field == "format" and text in FORMATS else token(text)
+
+
+def _own_words(text: Any, token: Text) -> Any:
+    """A text that stays, but for the names of hosts in it."""
+    if not isinstance(text, str):
+        return text
+    return _HOSTS.sub(lambda found: ", ".join(token(host) for host in found[0].split(", ")), text)
 
 
 def _payload(value: Any, token: Text) -> Any:
