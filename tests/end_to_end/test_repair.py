@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from deploy.local.stack import Options
 from tests.end_to_end.running import RunningStack
 from tests.end_to_end.test_again import millrace
 
 TEXT = (Path(__file__).parents[2] / "docs" / "restarts.md").read_text()
 FILES = {name: text for name, text in re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", TEXT, re.DOTALL)}
+
+
+@pytest.fixture(scope="module")
+def running(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
+    """A stack of its own: what a repair keeps is told by digests of what is redacted, so a redacted recording of one folds otherwise."""
+    with RunningStack("repairs", Options(slots=1, task_managers=2, heap_mb=512), archives) as stack:
+        yield stack
 
 
 def states(running: RunningStack, job: str) -> dict[str, list[tuple[str, int, str | None]]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.messages import processes
+from millrace.core.messages import client, processes
 from millrace.core.messages.base import Body
 from millrace.core.messages.progress import ReportOrder
 from millrace.core.messages.slots import AnswerClient, AnswerFound, OrderAttempts
@@ -166,6 +166,12 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+@pytest.mark.parametrize(("why", "kept"), [("", ""), (": secret disk", f": {TOKEN('secret disk')}")])
+def test_why_an_attempt_is_canceled_names_no_host_and_no_words_of_an_operator(why: str, kept: str) -> None:
+    found = walk({"type": "CancelTasks", "attempts": [], "reason": f"host secret is evacuated{why}"}, TOKEN)
+    assert found["reason"] == f"host {TOKEN('secret')} is evacuated{kept}"
+
+
 @pytest.mark.parametrize(
     ("told", "kept"),
     [
@@ -177,5 +183,14 @@ def _texts(value: Any) -> list[str]:
 )
 def test_why_a_job_waits_names_no_host(told: str, kept: str) -> None:
     """The reasons of a ResourceManager stay, as a fold of redacted records says them: there a host is called by its token."""
+    assert walk({"type": "JobQueued", "job": "j", "reason": None}, TOKEN)["reason"] is None
     assert walk({"type": "JobQueued", "job": "j", "reason": told}, TOKEN)["reason"] == kept
     assert walk({"type": "JobStatusChanged", "waiting": told}, TOKEN)["waiting"] == kept
+
+
+def test_a_redacted_request_about_a_schedule_is_one_still() -> None:
+    asked = {"type": "SetSchedule", "schedule": "daily", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "graph": {"name": "secret"}}
+    found = walk(asked, TOKEN)
+    assert "secret" not in json.dumps(found)
+    body = client.SetSchedule.model_validate(found)
+    assert (body.schedule, body.cron, body.time_zone) == ("daily", "0 3 * * *", "Europe/Berlin")

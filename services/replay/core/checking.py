@@ -12,7 +12,7 @@ from millrace.core.messages.records import Tick
 
 from .folding import Folding, Step
 from .recorded import Log, Recorded, log_name, parse, title
-from .redaction import masked
+from .redaction import STRANGERS, masked
 from .trees import differences
 
 REPLIES = "client.replies"
@@ -139,7 +139,11 @@ class Check:
 
     def close(self, logs: Iterable[Log]) -> None:
         """Outputs that are known to be in Kafka and do not stand in a log that is here from its beginning are missing."""
-        whole = {self._log(log.topic, log.partition) for log in logs if log.first == 0}
+        whole = {
+            self._log(log.topic, log.partition)
+            for log in logs
+            if log.first == 0 and not (self.redacted and log.topic in STRANGERS)  # nobody can tell there who said what
+        }
         for checked in self.scopes.values():
             for seq, output in checked.outputs.items():
                 if seq in checked.found or seq > checked.published_through:

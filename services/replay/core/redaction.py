@@ -25,7 +25,8 @@ KEPT = frozenset({
     "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
     "kind", "provider", "worker", "cursor", "next", "do", "answers", "step",
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
-    "status", "strategy", "task", "task_manager", "through", "to", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
+    "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices", "waiting",
+    "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
 KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
@@ -44,6 +45,7 @@ REASONS = frozenset({
 """Messages whose `reason` is in a service's own words, of nobody's job."""
 _HOSTS = re.compile(r"(?<=on a blocked host \()[^)]+|(?<=on blocked hosts \()[^)]+?(?= and \d+ more\)|\))")
 """Names of hosts in such words."""
+_EVACUATED = re.compile(r"host (\S+) is evacuated(?:: (.*))?", re.DOTALL)
 DIGESTS = ("digest", "sha256")
 FORMATS = (*READ_FORMATS, *WRITE_FORMATS)
 REQUEST_TYPES = {body.model_fields["type"].default for body in REQUESTS} | {AskProcess.model_fields["type"].default}
@@ -111,7 +113,8 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
         return "" if token is _nothing else _payload(value, token)
     if isinstance(value, dict):
         if value.get("type") in REASONS and "reason" in value:
-            return {name: _own_words(inner, token) if name == "reason" else walk(inner, token, name) for name, inner in value.items()}
+            told = {"reason": _own_words(value["reason"], token)} if isinstance(value["reason"], str) else {}
+            return {**{name: walk(inner, token, name) for name, inner in value.items()}, **told}
         if value.get("type") == "UploadLog" or value.get("do") == "upload":  # which log a client asks for may be any text
             value = {**value, "log": token(str(value.get("log")))}
         if field in MAPS:
@@ -135,10 +138,11 @@ def _text(text: str, token: Text, field: str) -> str:
     return text if field == "format" and text in FORMATS else token(text)
 
 
-def _own_words(text: Any, token: Text) -> Any:
-    """A text that stays, but for the names of hosts in it."""
-    if not isinstance(text, str):
-        return text
+def _own_words(text: str, token: Text) -> str:
+    """A text that stays, but for the names of hosts in it, and why an operator blocked one."""
+    if evacuated := _EVACUATED.fullmatch(text):
+        host, why = evacuated.groups()
+        return f"host {token(host)} is evacuated{'' if why is None else ': '}{token(why or '')}"
     return _HOSTS.sub(lambda found: ", ".join(token(host) for host in found[0].split(", ")), text)
 
 
