@@ -74,9 +74,9 @@ def a_shard_stays_away(seed: int) -> Cluster:
 
 
 def a_shard_is_given_up(seed: int) -> Cluster:
-    """A shard dies while an attempt of it runs and its other jobs wait. It is excluded before any slot is free, and later its jobs are
-    out of the queue, and the slot is free in which its attempt has ended: a job of the other shard that wants both slots has them. When it
-    is back after all, that attempt counts, and its other jobs end."""
+    """A shard dies while an attempt of it runs and its other jobs wait. It is excluded before any slot is free. Later its jobs are out of
+    the queue, and the slot is free in which its attempt has ended: a job of the other shard that wants both slots has them. When it is back
+    after all, that attempt counts, and its other jobs end."""
     topology = Topology(shards=2)
     away, there = jobs_of(0, topology, 3), jobs_of(1, topology, 2)
     takes_ms = {away[0]: 2_500, there[0]: 7_000}

@@ -34,6 +34,10 @@ Parameters = Annotated[
 TraceParent = Annotated[
     str | None, Header(description="The span that the job's spans belong below (W3C Trace Context). What is malformed is ignored.")
 ]
+NewId = Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")]
+AGAIN: dict[int | str, dict[str, Any]] = {
+    202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)
+}  # fmt: skip
 
 
 def submissions(commands: Commands) -> APIRouter:
@@ -112,12 +116,12 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
     @router.post(
         "/jobs/{job}/again",
         status_code=201,
-        responses={202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)},
+        responses=AGAIN,
     )
     async def again(
         job: JobPath,
         response: Response,
-        new: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")] = None,
+        new: NewId = None,
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Submits the graph of an ended job once more, as it was stored, under a new id. It reads what its sources have now, and its sinks
@@ -128,12 +132,12 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
     @router.post(
         "/jobs/{job}/repair",
         status_code=201,
-        responses={202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)},
+        responses=AGAIN,
     )
     async def repair(
         job: JobPath,
         response: Response,
-        new: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")] = None,
+        new: NewId = None,
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Goes on with a job that FAILED or was CANCELED, as a new job: what had finished is kept, all else runs. 409, with the reason,

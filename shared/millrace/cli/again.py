@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from .connection import StackOption, connected
-from .options import JobArgument
+from .options import FollowOption, JobArgument, NewJobOption, QuietOption
 from .submit import follow
 
 
 def run_again(
     job: JobArgument,
-    new: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="The new job's id: a repeat with it is the same job (default: a new one).")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress and what it writes, wait for the end, print the result.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="With --wait: neither progress nor what it writes, only the result and errors.")
-    ] = False,
+    new: NewJobOption = None,
+    wait: FollowOption = False,
+    quiet: QuietOption = False,
     stack: StackOption = "default",
 ) -> None:
     """Submit the graph of a job that ended once more, under a new id.

@@ -13,6 +13,15 @@ ParallelismOption = Annotated[
     list[str] | None,
     typer.Option(metavar="VERTEX=N", help="Another parallelism of a vertex than the graph's file has; may be repeated."),
 ]
+NewJobOption = Annotated[
+    str | None, typer.Option("--job", metavar="ID", help="The new job's id: a repeat with it is the same job (default: a new one).")
+]
+FollowOption = Annotated[
+    bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress and what it writes, wait for the end, print the result.")
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="With --wait: neither progress nor what it writes, only the result and errors.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 

@@ -11,7 +11,7 @@ from millrace.core.origins import again
 
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
-from .options import JobArgument, pairs
+from .options import FollowOption, JobArgument, NewJobOption, QuietOption, pairs
 from .submit import GRAPH_SUFFIXES, check_loaded, follow, send
 
 if TYPE_CHECKING:
@@ -33,15 +33,9 @@ def repair(
     keep_changed: Annotated[
         bool, typer.Option("--keep-changed", help="Keep also what was made with files that are others now: the change does not touch it.")
     ] = False,
-    new: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="The new job's id: a repeat with it is the same job (default: a new one).")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress and what it writes, wait for the end, print the result.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="With --wait: neither progress nor what it writes, only the result and errors.")
-    ] = False,
+    new: NewJobOption = None,
+    wait: FollowOption = False,
+    quiet: QuietOption = False,
     env: EnvOption = None,
     env_file: EnvFileOption = None,
     stack: StackOption = "default",

@@ -14,7 +14,7 @@ from millrace.core.states import ENDED_JOB
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
-from .options import JsonOption, pairs
+from .options import FollowOption, JsonOption, NewJobOption, QuietOption, pairs
 from .submit import GRAPH_SUFFIXES, check_loaded, follow, print_problems
 
 if TYPE_CHECKING:
@@ -181,15 +181,9 @@ def remove(name: NameArgument, stack: StackOption = "default") -> None:
 @schedule.command()
 def run(
     name: NameArgument,
-    job: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="The job's id: a repeat with it is the same job (default: a new one).")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress and what it writes, wait for the end, print the result.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="With --wait: neither progress nor what it writes, only the result and errors.")
-    ] = False,
+    job: NewJobOption = None,
+    wait: FollowOption = False,
+    quiet: QuietOption = False,
     stack: StackOption = "default",
 ) -> None:
     """Run a schedule's graph now, beside its times: also while it is paused, or another run goes on.

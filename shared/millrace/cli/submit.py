@@ -16,7 +16,7 @@ from millrace.core.trace_context import VARIABLE
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
-from .options import ParallelismOption, pairs
+from .options import FollowOption, NewJobOption, ParallelismOption, QuietOption, pairs
 
 if TYPE_CHECKING:
     from millrace.client import Job, Millrace
@@ -76,21 +76,9 @@ def submit(
         ),
     ] = None,
     parallelism: ParallelismOption = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            "--job", metavar="ID", help="The job's id: a repeat with it is the same job (default: a new one)."
-        ),
-    ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", "-w", "--follow", "-f", help="Show progress and what it writes, wait for the end, print the result."
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="With --wait: neither progress nor what it writes, only the result and errors.")
-    ] = False,
+    job: NewJobOption = None,
+    wait: FollowOption = False,
+    quiet: QuietOption = False,
     name: Annotated[str | None, typer.Option(help="The script's name (default: the file's).")] = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", "-c", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
