@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from millrace.client import Millrace, MillraceError, NotFound, new_id
+from millrace.client import Millrace, MillraceError, NotFound, OutcomeUnknown, new_id
 from millrace.core.messages.audit import Verb
 from millrace.core.messages.schedules import SCHEDULE_PATTERN
 
+from ..api.asking import known_alone
 from ..commands import Commands, NotAnswered
 from .actions import form_of
 from .shell import PREFIX, Shell
@@ -24,37 +25,37 @@ What = Literal["run", "pause", "resume", "remove"]
 
 
 class Change(NamedTuple):
-    """What is done to a schedule. verb: what the audit counts it as."""
+    """What is done to a schedule. verb: what the audit counts it as. send: given the schedule, and the id of a job that is submitted."""
 
     word: str
     why: str
     verb: Verb
-    send: Callable[[Millrace, str], Any]
+    send: Callable[[Millrace, str, str], object]
     danger: bool = False
 
 
 CHANGES: dict[What, Change] = {
     "run": Change(
         "Run now", "Its graph is submitted once, beside its times.", "submit",
-        lambda client, name: client.run_schedule(name, new_id(name), False),
+        lambda client, name, job: client.run_schedule(name, job, False),
     ),
     "pause": Change(
         "Pause", "No run begins until it is resumed. Times that come meanwhile are not made up for.", "cancel",
-        lambda client, name: client.pause_schedule(name),
+        lambda client, name, _: client.pause_schedule(name),
     ),
     "resume": Change(
-        "Resume", "Its times count again from now on.", "submit", lambda client, name: client.pause_schedule(name, True),
+        "Resume", "Its times count again from now on.", "submit", lambda client, name, _: client.pause_schedule(name, True),
     ),
     "remove": Change(
         "Remove", "It is forgotten, with its graph. A job of it that runs goes on.", "cancel",
-        lambda client, name: client.remove_schedule(name), danger=True,
+        lambda client, name, _: client.remove_schedule(name), danger=True,
     ),
 }  # fmt: skip
 
 
 def schedule_pages(shell: Shell, commands: Commands, stack: str) -> APIRouter:
     """The list, one of them, and the forms."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(known_alone)])
 
     @router.get(HOME)
     async def listed(request: Request) -> Response:
@@ -96,16 +97,16 @@ def _changes(router: APIRouter, shell: Shell, commands: Commands, stack: str) ->
     @router.post(f"{HOME}/{{schedule}}/{{what}}")
     async def do(request: Request, schedule: NamePath, what: What) -> Response:
         await form_of(shell, request)
-        change = CHANGES[what]
+        change, job = CHANGES[what], new_id(schedule)
         try:
-            made = await commands.schedule(change.verb, schedule, what, lambda client: change.send(client, schedule))
+            await commands.schedule(change.verb, schedule, what, lambda client: change.send(client, schedule, job))
         except MillraceError as failure:
-            unknown = isinstance(failure, NotAnswered)
+            unknown = isinstance(failure, NotAnswered | OutcomeUnknown)
             headline = "It is not known yet whether it was done" if unknown else "It was not done"
-            done = [(schedule, str(failure), "wait" if unknown else "bad")]
+            done = [(job if what == "run" else schedule, str(failure), "wait" if unknown else "bad")]
             return await run_in_threadpool(
                 lambda: shell.page(request, "done.html", "schedules", headline=headline, done=done, back=f"{HOME}/{schedule}")
             )
         if what == "run":
-            return RedirectResponse(f"{PREFIX}/jobs/{made.id}", 303)
+            return RedirectResponse(f"{PREFIX}/jobs/{job}", 303)
         return RedirectResponse(HOME if what == "remove" else f"{HOME}/{schedule}", 303)

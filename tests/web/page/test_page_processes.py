@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from starlette.testclient import TestClient
 
 from tests.client.asked import Held
 
 from .seed import Cluster
-from .test_page import NOW, said
+from .test_page import said
 
 TM = "/page/taskmanagers/task-manager-1"
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
-    return Cluster(NOW)
-
-
-@pytest.fixture
-def web(cluster: Cluster) -> Iterator[TestClient]:
-    with TestClient(cluster.app(), base_url="http://127.0.0.1", follow_redirects=False) as client:
-        yield client
 
 
 def test_a_task_manager_says_how_it_and_its_jvms_are(web: TestClient) -> None:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 
 import pytest
 from starlette.testclient import TestClient
 
-from millrace.client import Unavailable
+from millrace.client import OutcomeUnknown, Unavailable
 from millrace.core.messages.schedules import ScheduleSummary
 from tests.web.scheduled import summary
 
 from .seed import Cluster
-from .test_page import NOW, said, token
+from .test_page import said, token
 
 J = "/page/schedules/j"
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
-    return Cluster(NOW)
-
-
-@pytest.fixture
-def web(cluster: Cluster) -> Iterator[TestClient]:
-    with TestClient(cluster.app(), base_url="http://127.0.0.1", follow_redirects=False) as client:
-        yield client
 
 
 def test_schedules_are_listed_and_one_is_shown_with_its_runs(web: TestClient) -> None:
@@ -84,4 +72,15 @@ def test_a_schedule_is_run_paused_resumed_and_removed_after_a_question(web: Test
     assert (done["pause"].headers["location"], done["remove"].headers["location"]) == (J, "/page/schedules")
     failed = web.post("/page/schedules/x/pause", data={"token": token(web)})
     assert "It was not done x there is no schedule x" in said(failed.text)
-    assert web.get(f"{J}/explode").status_code == 400
+    assert web.get(f"{J}/explode").status_code == 400 and web.get(f"{J}?other=1").status_code == 400
+
+
+def test_a_run_of_which_no_answer_came_is_told_by_its_id(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that who looks for it finds it, and does not run it twice."""
+
+    def unknown(schedule: str, job: str, watch: bool) -> None:
+        raise OutcomeUnknown(f"no answer about {job}")
+
+    monkeypatch.setattr(cluster, "run_schedule", unknown)
+    shown = said(web.post(f"{J}/run", data={"token": token(web)}).text)
+    assert re.search(r"It is not known yet whether it was done (j-\w+) no answer about \1", shown), shown
