@@ -156,7 +156,10 @@ def _attempts(subtask: Any) -> Iterator[dict[str, Any]]:
             "since_ms": {"FAILED": each.at_ms},
         }  # fmt: skip
     if subtask.attempt and subtask.attempt not in failed:
-        times = {ExecutionState.DEPLOYING.value: subtask.deployed_ms, ExecutionState.RUNNING.value: subtask.running_ms}
+        times = {
+            ExecutionState.CREATED.value: subtask.created_ms, ExecutionState.SCHEDULED.value: subtask.scheduled_ms,
+            ExecutionState.DEPLOYING.value: subtask.deployed_ms, ExecutionState.RUNNING.value: subtask.running_ms,
+        }  # fmt: skip
         if subtask.state in ENDED_EXECUTION:
             times[subtask.state] = subtask.ended_ms
         since_ms = {state: ms for state, ms in times.items() if ms is not None}

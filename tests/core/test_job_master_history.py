@@ -8,6 +8,7 @@ from millrace.core.faults import told
 from millrace.core.machine import Publish, Ticked
 from millrace.core.messages import jobs, slots
 from millrace.core.messages.attempts import Decided
+from millrace.core.messages.events import AttemptStateChanged
 from millrace.core.messages.execution import JobDetail
 from services.job_master.core import failover
 from services.job_master.core.execution_graph import describe
@@ -131,7 +132,9 @@ def test_each_state_that_a_job_and_a_subtask_came_into_has_its_time() -> None:
     }  # fmt: skip
     [subtask] = detail["tasks"][0]["subtasks"]
     times = {name: value for name, value in subtask.items() if name.endswith("_ms")}
-    assert times == {"scheduled_ms": 1_150, "deployed_ms": 1_160, "running_ms": 1_170, "canceling_ms": 1_180, "ended_ms": 1_190}
+    assert times == {
+        "created_ms": 1_030, "scheduled_ms": 1_150, "deployed_ms": 1_160, "running_ms": 1_170, "canceling_ms": 1_180, "ended_ms": 1_190,
+    }  # fmt: skip
     assert JobDetail.model_validate(detail).json_value() == detail
 
 
@@ -142,3 +145,22 @@ def test_a_subtask_that_never_ran_was_canceled_when_its_job_began_to_end() -> No
     shard(jobs.CancelStartedJob(job="j"))
     row = shard.job.tasks["q"].rows[0]
     assert (row.scheduled_ms, row.deployed_ms, row.ended_ms) == (1_000, 0, 1_500)
+
+
+def test_an_attempts_first_event_has_the_times_of_the_states_before() -> None:
+    shard = Shard()
+    shard.start({**ONE, "restart": {"delay_ms": 50}})
+    told = []
+    for at_ms, step in (
+        (1_010, lambda: shard.offer("a1")),
+        (1_020, lambda: shard.told("a1", "RUNNING")),
+        (1_030, lambda: shard.told("a1", "FAILED", error=USER)),
+        (1_150, lambda: shard(Ticked(), "")),
+        (1_160, lambda: shard.offer("a2")),
+    ):
+        shard.now = at_ms
+        events = [each.body for each in step() if isinstance(each, Publish) and isinstance(each.body, AttemptStateChanged)]
+        told += [(each.attempt, each.state, each.created_ms, each.scheduled_ms) for each in events]
+    assert told == [
+        (1, "DEPLOYING", 1_000, 1_000), (1, "RUNNING", None, None), (1, "FAILED", None, None), (2, "DEPLOYING", 1_030, 1_150),
+    ]  # fmt: skip

@@ -53,7 +53,7 @@ def whole_job(job: str = "j") -> Story:
     attempt(story, job, "DEPLOYING")
     attempt(story, job, "RUNNING")
     attempt(story, job, "FAILED", error={"kind": "user", "message": "no"}, slot=None)
-    attempt(story, job, "DEPLOYING", number=2, subtask=0)
+    attempt(story, job, "DEPLOYING", number=2, subtask=0, created_ms=T0 + 5, scheduled_ms=T0 + 5)
     attempt(story, job, "FINISHED", number=2, subtask=0, slot=None)
     story.say("JobFinished", job, job=job, archive="archives/j", result=None, spent=SPENT)
     return story
@@ -83,7 +83,7 @@ def test_a_job_from_its_acceptance_to_its_end() -> None:
                 {"attempt": 1, "task_manager": "tm", "slot": 1, "error": {"kind": "user", "message": "no"}, "state": "FAILED",
                  "since_ms": {"DEPLOYING": T0 + 3, "RUNNING": T0 + 4, "FAILED": T0 + 5}},
                 {"attempt": 2, "task_manager": "tm", "slot": 1, "error": None, "state": "FINISHED",
-                 "since_ms": {"DEPLOYING": T0 + 6, "FINISHED": T0 + 7}},
+                 "since_ms": {"CREATED": T0 + 5, "SCHEDULED": T0 + 5, "DEPLOYING": T0 + 6, "FINISHED": T0 + 7}},
             ]},
             {"subtask": 1, "attempt": 0, "state": "CREATED", "attempts": []},
         ]}],

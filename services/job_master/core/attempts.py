@@ -106,6 +106,7 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
     if subtask.state is ExecutionState.CANCELING:
         again = job.status not in ENDING_JOB  # the job is suspended, or the subtask is to run again
         move_subtask(subtask, ExecutionState.CREATED if again else ExecutionState.CANCELED)
+        subtask.created_ms = at_ms if again else subtask.created_ms
         yield attempt_state_changed(job, task, index, at_ms, now=ExecutionState.CANCELED)
         if again and task == PLAN_TASK:
             retry_at(state, job, task, index, state.now_ms)
@@ -125,6 +126,7 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
         resetting.reset(state, job, lost, decision.delay_ms, at_ms)
     else:
         move_subtask(subtask, ExecutionState.CREATED)
+        subtask.created_ms = at_ms
         retry_at(state, job, task, index, after(state.now_ms, decision.delay_ms))
 
 

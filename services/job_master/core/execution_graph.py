@@ -13,7 +13,7 @@ from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.origins import origin_shown
-from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
+from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 from millrace.core.topics import task_manager_name
 
 from .keeping import restore, restore_plan
@@ -210,6 +210,7 @@ def _describe_subtask(
         "state": subtask.state.value,
         "attempt": subtask.attempt,
         "task_manager": task_manager_name(subtask.task_manager),
+        **({"created_ms": created_ms} if (created_ms := created(job, subtask)) else {}),
         **({"scheduled_ms": subtask.scheduled_ms} if subtask.scheduled_ms else {}),
         "deployed_ms": subtask.deployed_ms or None,
         "running_ms": subtask.running_ms or None,
@@ -227,6 +228,11 @@ def _describe_subtask(
         **({} if subtask.kept is None else {"kept_from": job.kept_of[place_job(subtask.kept)]}),
         **({} if subtask.files is None else {"files": dict(zip(("kept", "bytes", "left_out"), subtask.files, strict=True))}),
     }
+
+
+def created(job: Job, subtask: Subtask) -> AtMs:
+    """When its current attempt was CREATED, or the next one, where that has none yet. First attempts are it with their job."""
+    return subtask.created_ms or job.entered.get(JobStatus.CREATED.value, NEVER)
 
 
 def kept_progress(progress: AttemptProgress | None) -> str | None:

@@ -18,7 +18,7 @@ from millrace.core.topics import DISPATCHER, OUTPUT_BYTES_MAX, task_manager_name
 from millrace.core.trace_context import HEADER, of_facts
 
 from . import publication
-from .execution_graph import describe
+from .execution_graph import created, describe
 from .keeping import left_by
 from .state import Job
 
@@ -60,6 +60,7 @@ def attempt_state_changed(
     that is over, what its Spark has done."""
     subtask = job.tasks[task].rows[index]
     slot = job.slots.get(subtask.allocation or "")
+    is_new = subtask.state is ExecutionState.DEPLOYING  # and tells of the states before: one record may schedule 25,600 subtasks
     event = AttemptStateChanged(
         job=job.id,
         at_ms=at_ms,
@@ -72,6 +73,8 @@ def attempt_state_changed(
         slot=slot.slot if slot is not None else None,
         error=error,
         progress=progress,
+        created_ms=(created(job, subtask) or None) if is_new else None,
+        scheduled_ms=(subtask.scheduled_ms or None) if is_new else None,
     )
     return job_event(job, event)
 

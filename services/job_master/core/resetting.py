@@ -117,6 +117,7 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
         until_ms = max(until_ms, task.retry.pop(index, until_ms))  # its own delay is not shortened
         if row.state is not ExecutionState.CREATED:
             move_subtask(row, ExecutionState.CREATED)
+            row.created_ms = at_ms
         task.held[index] = None
     until_ms = max(until_ms, job.held_until_ms or NowMs(0))
     if until_ms > state.now_ms:

@@ -49,6 +49,7 @@ class Subtask:
     task_manager: Scope = Scope("")  # of the current or last attempt
     moves: int = 0  # attempts lost with their TaskManager or slot
     broken: int = 0  # attempts that the infrastructure ended otherwise
+    created_ms: AtMs = NEVER  # when its current or next attempt was CREATED; NEVER: with its job
     scheduled_ms: AtMs = NEVER  # this one and the next ones: when its current attempt last came into that state
     deployed_ms: AtMs = NEVER
     running_ms: AtMs = NEVER

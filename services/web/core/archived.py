@@ -18,7 +18,7 @@ from millrace.core.origins import origin_shown
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED, ExecutionState
 
 from .facts import Fact
-from .jobs import TOPIC
+from .jobs import BEFORE_DEPLOYING, TOPIC
 from .plans import inputs_of, plan_of
 
 SUBTASKS_MOST = 100_000
@@ -53,7 +53,8 @@ def parsed(data: bytes, job: str) -> Archive:
     ):
         raise Damaged("its tasks have a number or a state that no task has")
     times = [archive.accepted_ms, archive.ended_ms]
-    times += [ms for each in subtasks for ms in (each.deployed_ms, each.running_ms, each.ended_ms) if ms is not None]
+    own = ("created_ms", "scheduled_ms", "deployed_ms", "running_ms", "ended_ms")
+    times += [ms for each in subtasks for name in own if (ms := getattr(each, name)) is not None]
     times += [failure.at_ms for each in subtasks for failure in each.failures]
     if any(not 0 <= ms <= TIME_MOST for ms in times):
         raise Damaged("it has a time that is none")
@@ -118,7 +119,8 @@ def _attempts(task: str, subtask: SubtaskDetail) -> Iterator[Body]:
     times = {ExecutionState.DEPLOYING.value: subtask.deployed_ms, ExecutionState.RUNNING.value: subtask.running_ms}
     for state, at_ms in times.items():
         if at_ms is not None:
-            yield _attempt(task, subtask, last, state, at_ms, subtask.task_manager)
+            before = {name: getattr(subtask, name) for name in BEFORE_DEPLOYING.values()} if state == ExecutionState.DEPLOYING else {}
+            yield {**_attempt(task, subtask, last, state, at_ms, subtask.task_manager), **before}
     if last in failed:
         yield _failed(task, subtask, failed[last], subtask.task_manager)
     elif subtask.state in ENDED_EXECUTION and subtask.ended_ms is not None:

@@ -17,6 +17,8 @@ from .facts import Fact, Row, Rows, is_news, noted, place_of, shown
 
 TOPIC = "job.events"
 ATTEMPTS_KEPT = 10  # of a subtask, the newest
+BEFORE_DEPLOYING = {ExecutionState.CREATED.value: "created_ms", ExecutionState.SCHEDULED.value: "scheduled_ms"}
+"""States before an attempt's first fact, and where that has their times."""
 PAST_KEPT = 50  # of what was said about a job itself: its first words and the newest
 
 
@@ -320,7 +322,8 @@ def _attempts(row: Row | None, fact: Fact, reported: Row | None) -> list[Row]:
     last = before.pop() if before and before[-1]["attempt"] == body["attempt"] else {
         "attempt": body["attempt"], "task_manager": None, "slot": None, "error": None, "since_ms": {},
     }  # fmt: skip
-    since_ms = {**last["since_ms"], body["state"]: body["at_ms"]}
+    earlier = {state: body[name] for state, name in BEFORE_DEPLOYING.items() if body.get(name) is not None}
+    since_ms = {**earlier, **last["since_ms"], body["state"]: body["at_ms"]}
     given = {name: body[name] for name in ("task_manager", "slot", "error") if body.get(name) is not None}
     if reported is not None and reported["attempt"] == body["attempt"]:
         given["progress"] = reported["progress"]

@@ -62,7 +62,8 @@ class Attempt:
 
     @property
     def start_ms(self) -> int:
-        return min(self.times.values(), default=-1)
+        """Flink's attempts start as they are deployed."""
+        return min((ms for state, ms in self.times.items() if state not in NOT_DEPLOYED), default=-1)
 
     @property
     def end_ms(self) -> int:
@@ -86,6 +87,8 @@ class Task:
     inputs: list[Row]
     """The tasks whose rows it reads: `task` and `edge` of each, as far as they are known."""
     now_ms: int
+    created_ms: int = 0
+    """When the job's subtasks were CREATED; 0: that is not known."""
 
     @property
     def id(self) -> str:
@@ -94,8 +97,10 @@ class Task:
     @cached_property
     def current(self) -> list[Attempt]:
         """The last attempt of each subtask; one that was never deployed has a blank one."""
+        since_ms = {ExecutionState.CREATED.value: self.created_ms} if self.created_ms else {}
+        blank = {**NO_ATTEMPT, "since_ms": since_ms}
         return [
-            Attempt(each["subtask"], each["attempts"][-1] if each["attempts"] else {**NO_ATTEMPT, "state": each["state"]}, self.now_ms)
+            Attempt(each["subtask"], each["attempts"][-1] if each["attempts"] else {**blank, "state": each["state"]}, self.now_ms)
             for each in self.subtasks
         ]
 
@@ -166,9 +171,12 @@ class Job:
     def tasks(self) -> list[Task]:
         inputs = {each["task"]: each.get("inputs") or [] for each in self.row["tasks"]}
         return [
-            Task(each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.now_ms)
+            Task(
+                each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.now_ms,
+                self.row["accepted_ms"] or 0,
+            )
             for each in self.described["tasks"]
-        ]
+        ]  # fmt: skip
 
     def _settled(self, subtask: Row) -> Row:
         """Of an ended job nothing waits any more. No fact tells of a subtask that had no attempt, or what told of it lies too far back."""

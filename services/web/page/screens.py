@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millrace.cli.progress import FIGURES, figures
-from millrace.core.states import ENDED_JOB, IN_SLOT, JobStatus
+from millrace.core.states import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
 from ..core.plans import plan_of
 from ..view import View
@@ -170,6 +170,8 @@ def story(row: Row, described: Row) -> list[Context]:
         for subtask in task["subtasks"]:
             for attempt in subtask["attempts"]:
                 for state, at_ms in attempt["since_ms"].items():
+                    if state == ExecutionState.CREATED:  # that is when the job was, or the attempt before ended
+                        continue
                     error = attempt["error"] if state == "FAILED" else None
                     why = f": {str((error or {}).get('message') or '').partition(chr(10))[0]}" if error else ""
                     place = f" on {attempt['task_manager']}" if attempt["task_manager"] and state == "DEPLOYING" else ""

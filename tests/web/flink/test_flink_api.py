@@ -18,6 +18,7 @@ from services.web.flink import cluster_shapes, shapes
 from services.web.flink.failures import history
 from services.web.flink.ids import job_id
 from services.web.flink.source import Source
+from services.web.flink.vertices import attempt_of
 from services.web.view import View
 from tests.web.flink.scene import CANCELED, ENDED, FAILED, FAULT, JOBS, MEMBER, RUNS, WAITS, Commands, made, path
 from tests.web.test_web_tables import T0, Story, accepted, attempt
@@ -127,6 +128,25 @@ def test_states_times_and_counts_of_a_running_job(web: TestClient) -> None:
     assert (source["id"], sink["id"], sink["description"]) == (vertex["id"], other["id"], "b<br/>+ c") and "inputs" not in source
     assert sink["inputs"] == [{"num": 0, "id": vertex["id"], "ship_strategy": "HASH", "exchange": "blocking"}]
     assert (job["status-counts"]["RUNNING"], job["status-counts"]["CREATED"]) == (1, 1)
+
+
+def test_each_state_of_a_live_attempt_has_its_time() -> None:
+    """And a subtask that still waits was CREATED with its job."""
+    jobs = Story()
+    accepted(jobs, "j", parallelism=2)
+    attempt(jobs, "j", "DEPLOYING", created_ms=T0 + 1, scheduled_ms=T0 + 2, at_ms=T0 + 7)
+    attempt(jobs, "j", "RUNNING", at_ms=T0 + 12)
+    view = View({}, {}, 10)
+    view.load({})
+    for fact in jobs.facts:
+        view.fold(fact)
+    source = Source(view, lambda: T0 + 20)
+    live, waits = source.job("j").tasks[0].current
+    assert live.times == {"CREATED": T0 + 1, "SCHEDULED": T0 + 2, "DEPLOYING": T0 + 7, "RUNNING": T0 + 12}
+    body = attempt_of(live)
+    assert body["status-duration"] == {"CREATED": 1, "SCHEDULED": 5, "DEPLOYING": 5, "INITIALIZING": -1, "RUNNING": 8}
+    assert (body["start-time"], body["end-time"], body["duration"]) == (T0 + 7, -1, 13)
+    assert (waits.times, attempt_of(waits)["start-time"], attempt_of(waits)["status-duration"]["CREATED"]) == ({"CREATED": T0}, -1, 20)
 
 
 def test_of_an_ended_job_no_subtask_waits(web: TestClient) -> None:

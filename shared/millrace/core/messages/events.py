@@ -86,6 +86,10 @@ class AttemptStateChanged(JobEvent):
     error: Fault | None = None
     progress: Annotated[AttemptProgress | None, Field(exclude_if=unless_set)] = None
     """Of one that has ended by itself: what its Spark has done in all. Null also where its build does not report it."""
+    created_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """Of one that is DEPLOYING: when it was CREATED; null also where its build does not report it."""
+    scheduled_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """Of one that is DEPLOYING: when it came to want a slot."""
 
 
 class SubtasksKept(JobEvent):

@@ -71,8 +71,10 @@ class SubtaskDetail(Open):
     attempt: int
     """0: there was none yet."""
     task_manager: str
+    created_ms: int | None = None
+    """This one and the next ones: when its current, or last, attempt came into that state. A CREATED one's is of its next attempt, with
+    the times of the last one behind it."""
     scheduled_ms: int | None = None
-    """This one and the next ones: when its current, or last, attempt came into that state."""
     deployed_ms: int | None = None
     running_ms: int | None = None
     canceling_ms: int | None = None
