@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.core.jobgraph.model import JobGraph
@@ -25,3 +26,25 @@ def accepted(raw: object, **options: Any) -> JobGraph:
     result = validate(raw, **options)
     assert isinstance(result, JobGraph), [str(problem) for problem in result]
     return result
+
+
+@dataclass
+class Counted:
+    """A subtask that has published, as a spec reads it."""
+
+    attempt: int
+    listed: tuple[str, ...] = ()
+    kept: str | None = None
+
+
+@dataclass
+class Published:
+    """A task of which a spec reads."""
+
+    schemas: dict[str, str]
+    rows: dict[int, Counted] = field(default_factory=dict)
+
+
+def published(schemas: dict[str, str], *attempts: int) -> Published:
+    """The attempt that counts of each of its subtasks."""
+    return Published(schemas, {number: Counted(attempt) for number, attempt in enumerate(attempts)})

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
+from millrace.core.clocks import NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.machine import stored_fields
+from millrace.core.machine import Envelope, stored_fields
 from millrace.core.messages import slots
 from millrace.core.states import ExecutionState
+from millrace.core.topics import Scope
 from services.job_master.core import failover, publication
 from services.job_master.core.execution_graph import begin, describe, mark_published
 from services.job_master.core.state import Failure, Job, State
+from tests.core.of_costs import lines
 from tests.core.of_job_master import ONE, TM, USER, Shard, kinds
 
 STEP: dict[str, Any] = {"sql": "SELECT 1", "parallelism": 128, "inputs": {"s": "hash(x)"}}
@@ -38,24 +39,6 @@ CHAIN: dict[str, Any] = {  # one subtask may run at first
 def written(state: State) -> int:
     """The bytes of the state in a snapshot."""
     return len(TypeAdapter(State).dump_json(state, include={*stored_fields(State)}))
-
-
-def lines(run: Callable[[], Any]) -> int:
-    """How many lines of Python it runs."""
-    count = 0
-
-    def trace(frame: Any, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        run()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def report(vertex: str, schema: str = "{}") -> dict[str, Any]:
@@ -122,6 +105,26 @@ def test_a_word_about_one_of_128_producers_costs_the_same_however_many_subtasks_
     shard.offer(*(f"a{n}" for n in range(128)))
     finish(shard, wide, "s", 0, "a0")
     assert lines(lambda: finish(shard, wide, "s", 1, "a1")) < 20_000
+
+
+def test_what_a_reader_by_hash_is_sent_takes_few_steps_for_each_subtask_that_it_reads() -> None:
+    """A thousand readers of a thousand subtasks are a million of these steps."""
+
+    def lines_of(width: int) -> int:
+        shard = Shard()
+        step = {**STEP, "parallelism": width}
+        wide = {"name": "w", "vertices": {"s": {"sql": "SELECT 1 AS x", "parallelism": width}, "v": step}}
+        shard.start(wide)
+        shard.offer(*(f"a{n}" for n in range(width)))
+        for n in range(width):
+            finish(shard, wide, "s", n, f"a{n}")
+        offer = slots.OfferSlots(offers=[slots.SlotOffer(slot=0, allocation="b0", job="j", memory_mb=512)])
+        envelope = Envelope(Scope(TM), 1, NowMs(1000), "1.9999", offer)
+        count = lines(lambda: list(shard.machine.handle(shard.state, envelope)))
+        assert shard.job.slots["b0"].task == "v"
+        return count
+
+    assert (lines_of(128) - lines_of(28)) / 100 < 6
 
 
 def drawn(draw: random.Random) -> JobGraph:

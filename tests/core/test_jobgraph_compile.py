@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from millrace.core.jobgraph.compile import Output, Plan, Task, check_unread, compile_graph, producers, vertex_order
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec, staging_folder
+from millrace.core.jobgraph.specs import attempt_spec, plan_spec, staging_folder
 from millrace.core.jobgraph.validate import validate
 from millrace.core.messages.attempts import AttemptReport
+from tests.core.of_jobgraph import Published, published
 
 
 def plan_of(shape: str, **fields: Any) -> Plan:
@@ -219,8 +220,8 @@ def test_a_copy_is_pinned_and_known_as_one() -> None:
     planned = plan_spec(plan, job="j", attempt=1).json_value()["vertices"]
     assert [(each["id"], each.get("copied", False)) for each in planned] == [("a", True), ("x", False), ("b", False)]
     report = AttemptReport.model_validate({"pinned": {"a": {"schema": "{}", "files": [["/in/a", 1, 2]]}}})
-    published = {("x", 0): Published(1, {"x": "{}"})}
-    read = attempt_spec(plan, job="j", task="b", subtask=1, attempt=1, published=published, planned=report, exchange="/x", run="r")
+    reads = {"x": published({"x": "{}"}, 1)}
+    read = attempt_spec(plan, job="j", task="b", subtask=1, attempt=1, published=reads, planned=report, exchange="/x", run="r")
     given = read.json_value()
     assert given["parallelism"] == 2
     assert [(each["id"], each["parallelism"], list(each["inputs"])) for each in given["vertices"]] == [("a", 1, []), ("b", 2, ["x", "a"])]
@@ -231,8 +232,8 @@ def test_a_copy_is_pinned_and_known_as_one() -> None:
 def test_of_a_copy_by_hash_a_subtask_keeps_its_share() -> None:
     plan = plan_of("a\nx!jdbc\nb*2 <- x:h(k) a:h(l)")
     report = AttemptReport(key_types={"b": ["bigint"]})
-    published = {("x", 0): Published(1, {"x": "{}"})}
-    read = attempt_spec(plan, job="j", task="b", subtask=1, attempt=1, published=published, planned=report, exchange="/x", run="r")
+    reads = {"x": published({"x": "{}"}, 1)}
+    read = attempt_spec(plan, job="j", task="b", subtask=1, attempt=1, published=reads, planned=report, exchange="/x", run="r")
     assert read.json_value()["vertices"][1]["inputs"]["a"] == {
         "edge": "chained", "keys": ["l"], "key_types": ["bigint"], "share": 1, "shares": 2,
     }  # fmt: skip
@@ -324,10 +325,10 @@ def test_what_needs_planning(shape: str, expected: bool) -> None:
 
 
 def spec(
-    plan: Plan, task: str, subtask: int, attempt: int, published: dict[tuple[str, int], Published]
+    plan: Plan, task: str, subtask: int, attempt: int, reads: dict[str, Published]
 ) -> dict[str, Any]:
     common: dict[str, Any] = {"job": "j", "planned": None, "exchange": "/x", "run": "j-g1"}
-    return attempt_spec(plan, task=task, subtask=subtask, attempt=attempt, published=published, **common).json_value()
+    return attempt_spec(plan, task=task, subtask=subtask, attempt=attempt, published=reads, **common).json_value()
 
 
 def test_a_script_is_not_planned() -> None:
@@ -345,8 +346,7 @@ def test_a_script_is_not_planned() -> None:
 
 def test_a_forward_exchange_is_read_from_its_own_subtask_only() -> None:
     plan = plan_of("a*2\nb*2 <- a:h(k)\nc*2 <- a:f b:f")
-    published = {("a", n): Published(n + 5, {"a": "AS"}) for n in (0, 1)}
-    found = spec(plan, "b+c", 1, 1, published)
+    found = spec(plan, "b+c", 1, 1, {"a": published({"a": "AS"}, 5, 6)})
     assert {vertex["id"]: vertex["inputs"] for vertex in found["vertices"]} == {
         "b": {
             "a": {
@@ -379,9 +379,9 @@ def test_readers_that_compare_keys_as_other_types_get_outputs_of_their_own() -> 
         (["bigint"], "/x/j/0-a/0/1/0-a"),
         (["string"], "/x/j/0-a/0/1/1-a"),
     ]
-    published = {(task, 0): Published(1, {task: "S"}) for task in "abc"}
+    reads = {task: published({task: "S"}, 1) for task in "abc"}
     read = {
-        task: attempt_spec(plan, task=task, attempt=1, published=published, **common).json_value()["vertices"][0]["inputs"]["a"][
+        task: attempt_spec(plan, task=task, attempt=1, published=reads, **common).json_value()["vertices"][0]["inputs"]["a"][
             "folders"
         ]
         for task in "xyz"

@@ -6,9 +6,10 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import Plan, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec
+from millrace.core.jobgraph.specs import attempt_spec, plan_spec
 from millrace.core.jobgraph.validate import validate
 from millrace.core.messages.attempts import AttemptReport
+from tests.core.of_jobgraph import Published, published
 
 FLIGHTS = {
     "name": "flight-delays",
@@ -56,7 +57,7 @@ def flights() -> Plan:
 
 
 def spec(
-    plan: Plan, task: str, subtask: int, attempt: int, published: dict[tuple[str, int], Published]
+    plan: Plan, task: str, subtask: int, attempt: int, reads: dict[str, Published]
 ) -> dict[str, Any]:
     return attempt_spec(
         plan,
@@ -64,7 +65,7 @@ def spec(
         task=task,
         subtask=subtask,
         attempt=attempt,
-        published=published,
+        published=reads,
         planned=AttemptReport.model_validate(PLANNED),
         exchange="/x/",
         run="job-1-g3",
@@ -106,11 +107,7 @@ def test_the_spec_of_a_source() -> None:
 def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
     plan = flights()
     assert producers(plan, "joined", 1) == (("flights", 0), ("flights", 1))
-    published = {
-        ("flights", 0): Published(1, {"flights": "FS"}),
-        ("flights", 1): Published(7, {"flights": "FS"}),
-    }
-    found = spec(plan, "joined", 1, 4, published)
+    found = spec(plan, "joined", 1, 4, {"flights": published({"flights": "FS"}, 1, 7)})
     assert found["vertices"] == [
         {
             "id": "weather",
@@ -165,8 +162,7 @@ def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
 
 def test_the_spec_of_a_chain_with_sink_and_result() -> None:
     plan = flights()
-    published = {("joined", n): Published(1, {"joined": "JS"}) for n in (0, 1)}
-    found = spec(plan, "delays+ranked+report", 0, 1, published)
+    found = spec(plan, "delays+ranked+report", 0, 1, {"joined": published({"joined": "JS"}, 1, 1)})
     assert [(vertex["id"], vertex["schema"], vertex["inputs"]) for vertex in found["vertices"]] == [
         (
             "delays",

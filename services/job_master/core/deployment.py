@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from millrace.core.bounded import batches
 from millrace.core.faults import fault
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
-from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan
+from millrace.core.jobgraph.specs import attempt_spec, plan_spec
 from millrace.core.machine import Output, Say
 from millrace.core.messages.attempts import AttemptSpec, Fault
 from millrace.core.messages.records import encode
@@ -38,20 +38,17 @@ def deployment(state: State, job: Job, plan: Plan, task: str, index: int, alloca
 def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int) -> AttemptSpec:
     if task == PLAN_TASK:
         return plan_spec(plan, job=job.id, attempt=number)
-    upstream = plan.tasks[task].upstream
-    schemas = {name: job.tasks[name].schemas for name in upstream}
-    published = {}
-    for producer, which in producers(plan, task, index):
-        done = job.tasks[producer].rows[which]
-        assert done.outputs is not None, f"{job.id}: {producer}[{which}] has not published"
-        published[producer, which] = Published(done.attempt, schemas[producer], done.listed, done.kept)
+    for producer in plan.tasks[task].upstream:
+        rows = job.tasks[producer].rows
+        read = rows.values() if producer in plan.tasks[task].whole else [rows[index]]
+        assert all(row.outputs is not None for row in read), f"{job.id}: {producer} has not published"
     return attempt_spec(
         plan,
         job=job.id,
         task=task,
         subtask=index,
         attempt=number,
-        published=published,
+        published=job.tasks,
         planned=job.planned,
         exchange=state.settings.exchange_url,
         run=run_folder(job),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from millrace.core.jobgraph.definitions import Definition
@@ -27,7 +28,11 @@ def kept_data_are_deleted() -> None:
 
 @mutant(20, "job_master/core/deployment.py:_spec", "what is kept is looked for among what the job has made itself")
 def kept_rows_are_looked_for_in_vain() -> None:
-    around(deployment, "Published", lambda original, attempt, schemas, listed, kept: original(attempt, schemas, listed))
+    def spec(original: Any, plan: Any, published: Any, **given: Any) -> Any:
+        own = {name: {number: replace(row, kept=None) for number, row in task.rows.items()} for name, task in published.items()}
+        return original(plan, published={name: replace(task, rows=own[name]) for name, task in published.items()}, **given)
+
+    around(deployment, "attempt_spec", spec)
 
 
 @mutant(20, "job_master/core/keeping.py:restore", "a task is kept by its name, whatever it is")

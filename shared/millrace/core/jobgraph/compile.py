@@ -214,12 +214,12 @@ def check_unread(graph: JobGraph) -> list[Problem]:
 
 def producers(plan: Plan, task: str, subtask: int) -> tuple[tuple[str, int], ...]:
     """The (task, subtask) pairs that must be published before this subtask can start, in the order of Plan.tasks."""
-    found: dict[tuple[str, int], None] = {}
-    for inputs in plan.tasks[task].inputs.values():
-        for each in inputs:
-            if each.task is not None:
-                found.update(dict.fromkeys((each.task, number) for number in subtasks_read(plan, each, subtask)))
-    return tuple(sorted(found, key=lambda pair: (plan.tasks[pair[0]].index, pair[1])))
+    what = plan.tasks[task]
+    return tuple(
+        (other, number)
+        for other in what.upstream
+        for number in (range(plan.tasks[other].parallelism) if other in what.whole else (subtask,))
+    )
 
 
 def _sort(names: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str] | None:

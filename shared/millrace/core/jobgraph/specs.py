@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..messages.attempts import (
     AttemptReport,
@@ -22,16 +22,24 @@ RESULT_ROWS = 1000
 TIME_ZONE = "spark.sql.session.timeZone"
 
 
-@dataclass(frozen=True)
-class Published:
-    """A folded FINISHED: the attempt whose output of a subtask counts, of each vertex the schema of its rows (Spark's JSON), and the
-    vertices of whose files there is a note."""
+class Counted(Protocol):
+    """Of a subtask that has published: the attempt whose output counts, the vertices of whose files there is a note, and where in the
+    exchange it is, if another job's attempt made it."""
 
     attempt: int
-    schemas: Mapping[str, str]
-    listed: Collection[str] = ()
-    kept: str | None = None
-    """Of an attempt of another job: its folder in the exchange."""
+    listed: tuple[str, ...]
+    kept: str | None
+
+
+class Published(Protocol):
+    """A task that others read: of each vertex the schema of its rows (Spark's JSON), and its subtasks by number. Read as it is in the
+    JobMaster's state: to copy it for each of a thousand readers takes a second for each thousand of its subtasks."""
+
+    @property
+    def schemas(self) -> Mapping[str, str]: ...
+
+    @property
+    def rows(self) -> Mapping[int, Counted]: ...
 
 
 def attempt_spec(
@@ -41,14 +49,14 @@ def attempt_spec(
     task: str,
     subtask: int,
     attempt: int,
-    published: Mapping[tuple[str, int], Published],
+    published: Mapping[str, Published],
     planned: AttemptReport | None,
     exchange: str,
     run: str,
 ) -> AttemptSpec:
     """What one attempt of kind "run" is given.
 
-    published: for each of `producers(plan, task, subtask)`, the attempt that counts. planned: the plan attempt's
+    published: the tasks that it reads, by id; each of `producers(plan, task, subtask)` has published. planned: the plan attempt's
     report, None if the plan needs none; the same for all attempts of a run. exchange: the
     folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state
     has or will have (job and generation), for attempt numbers count from 1 in each.
@@ -60,21 +68,20 @@ def attempt_spec(
         if each.task is None:
             return _chained(plan, report, each, consumer, subtask)
         place = _place_of(plan, report, each, consumer)
-        sources = [(number, published[each.task, number]) for number in subtasks_read(plan, each, subtask)]
+        rows = published[each.task].rows
+        sources = [(number, rows[number]) for number in subtasks_read(plan, each, subtask)]
+        root, its = exchange.rstrip("/"), exchange_folder(plan, exchange=exchange, run=run, task=each.task)
         folders = [
-            f"{exchange.rstrip('/')}/{done.kept}" if done.kept is not None
-            else exchange_folder(plan, exchange=exchange, run=run, task=each.task, subtask=number, attempt=done.attempt)
-            for number, done in sources
-        ]  # fmt: skip
-        folders = [f"{folder}/{place}" for folder in folders]
-        schema = sources[0][1].schemas[each.vertex]
-        listed: dict[str, Any] = {"listed": True} if all(each.vertex in done.listed for _, done in sources) else {}
+            f"{its}/{number}/{row.attempt}/{place}" if row.kept is None else f"{root}/{row.kept}/{place}" for number, row in sources
+        ]
+        schema = published[each.task].schemas[each.vertex]
+        listed: dict[str, Any] = {"listed": True} if all(each.vertex in row.listed for _, row in sources) else {}
         if each.edge == "hash":
             keys = list(each.keys)
             return InputSpec(edge="hash", keys=keys, share=subtask, shares=what.parallelism, folders=folders, schema=schema, **listed)
         return InputSpec(edge=each.edge, folders=folders, schema=schema, **listed)
 
-    own = exchange_folder(plan, exchange=exchange, run=run, task=task, subtask=subtask, attempt=attempt)
+    own = f"{exchange_folder(plan, exchange=exchange, run=run, task=task)}/{subtask}/{attempt}"  # used by no other, before or after
     return AttemptSpec(
         job=job,
         task=task,
@@ -133,9 +140,9 @@ def plan_spec(plan: Plan, *, job: str, attempt: int) -> AttemptSpec:
     )
 
 
-def exchange_folder(plan: Plan, *, exchange: str, run: str, task: str, subtask: int, attempt: int) -> str:
-    """The folder that holds all exchange output of one attempt; used by no other, before or after."""
-    return f"{exchange.rstrip('/')}/{run}/{folder_name(plan.tasks[task])}/{subtask}/{attempt}"
+def exchange_folder(plan: Plan, *, exchange: str, run: str, task: str) -> str:
+    """The folder that holds all exchange output of one task, that of each attempt below `<subtask>/<attempt>`."""
+    return f"{exchange.rstrip('/')}/{run}/{folder_name(plan.tasks[task])}"
 
 
 def folder_name(task: Task) -> str:
