@@ -39,7 +39,7 @@ def advance_clock(state: State, now_ms: NowMs, at_ms: AtMs) -> None:
     goes beyond one QUIET_TICK_MS counts as time away, too.
     """
     away_ms = (at_ms - state.stamp_ms) - min(now_ms - state.ticked_ms, QUIET_TICK_MS)
-    most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else TICK_STEP_MAX_MS
+    most_ms = TICK_STEP_MAX_MS if state.waiting.allocated else QUIET_STEP_MAX_MS
     state.clock_ms += min(max(now_ms - state.ticked_ms, 0), most_ms)
     if away_ms > AWAY_MS:
         return_ms = min(away_ms, BROKER_RETURN_MS)
@@ -69,10 +69,12 @@ def keep_promise(state: State, before_ms: int) -> None:
 
 def silent(state: State) -> list[str]:
     """The TaskManagers without a heartbeat for so long that a tick later it would be too long."""
+    most_ms = state.lost_after_ms
+    late = [(name, each) for name, each in state.task_managers.items() if state.clock_ms - each.silent_from_ms > most_ms - TICK_MS]
     return [
         name
-        for name, each in state.task_managers.items()
-        if state.clock_ms - each.silent_from_ms > state.lost_after_ms * (QUIET_BEATS if is_quiet(each) else 1) - TICK_MS
+        for name, each in late
+        if not is_quiet(each) or state.clock_ms - each.silent_from_ms > most_ms * QUIET_BEATS - TICK_MS
     ]
 
 

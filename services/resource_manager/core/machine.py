@@ -62,7 +62,7 @@ from . import (
     timers,
     workers,
 )
-from .state import State, is_quiet, shard_of, waiting_of
+from .state import State, shard_of, waiting_of
 
 HANDLERS: dict[type, Handler] = {
     # from the core
@@ -126,4 +126,4 @@ class ResourceManager:
 
     def is_idle(self, state: State) -> bool:
         waits = state.jobs or state.expected or state.asked or workers.pending(state) or state.blocklist.reading
-        return not waits and all(is_quiet(each) for each in state.task_managers.values())
+        return not waits and state.waiting is not None and not state.waiting.allocated

@@ -201,6 +201,7 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
             state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
         broken = SlotState.BROKEN
         state.waiting.count_slot(slot.memory_mb, (slot.state is broken) - (now is broken))
+    state.waiting.allocated += (allocation is not None) - (slot.allocation is not None)
     _count(state, slot, -1)
     slot.state, slot.allocation, slot.job = now, allocation, job
     _count(state, slot, 1)

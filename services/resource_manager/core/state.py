@@ -281,6 +281,7 @@ def waiting_of(state: State) -> Waiting:
             waiting.hold(job.tenant, job.held)
     for each, task_manager in state.task_managers.items():
         for slot in task_manager.slots.values():
+            waiting.allocated += slot.allocation is not None
             if slot.state is not SlotState.BROKEN and not state.is_blocked(each):
                 waiting.count_slot(slot.memory_mb, 1)
     for name, job in state.jobs.items():

@@ -44,6 +44,7 @@ class Waiting:
     places: dict[str, tuple[Wanted, str, int]] = field(default_factory=dict)  # job -> its line, its tenant, its rank
     held: dict[str, int] = field(default_factory=dict)  # tenant -> slots that its jobs hold; no 0
     slots: dict[int, int] = field(default_factory=dict)  # memory_mb -> slots that are registered and not broken; no 0
+    allocated: int = 0  # slots with an allocation, also of TaskManagers on blocked hosts
 
     def __len__(self) -> int:
         return len(self.places)
