@@ -23,7 +23,7 @@ from millrace.runtime import build
 from millrace.runtime.forked import await_children, forked
 from millrace.runtime.snapshots import CHUNK_ENTRIES, Snapshots, chunks, folder, freeze, thaw
 from services.dispatcher.core.machine import Dispatcher
-from services.dispatcher.core.state import LiveJob
+from services.dispatcher.core.state import EndedJob, LiveJob
 from services.resource_manager.core.machine import ResourceManager
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -61,6 +61,15 @@ def test_what_is_thawed_is_what_was_frozen(jobs: int) -> None:
     assert thaw(MACHINE, data) == folded
     assert list(thaw(MACHINE, data).state.live) == list(folded.state.live), "in the same order"
     assert freeze(MACHINE, thaw(MACHINE, data)) == data
+
+
+def test_a_long_table_is_written_as_the_type_that_it_has(recwarn: pytest.WarningsRecorder) -> None:
+    """Else each piece of it is warned of, on the stderr of each Dispatcher with many ended jobs."""
+    folded = folded_with(0)
+    for number in range(CHUNK_ENTRIES + 1):
+        folded.state.ended[f"job-{number}"] = EndedJob(f"1.{number}", "d", "name", "FINISHED", 1, 2, None)
+    assert thaw(MACHINE, freeze(MACHINE, folded)) == folded
+    assert not recwarn.list
 
 
 def test_what_this_build_does_not_know_is_refused_in_a_sentence() -> None:

@@ -134,7 +134,7 @@ def _parts(value: Any) -> Iterator[Any]:
         return
     keys = list(value)
     for first in range(0, len(keys), CHUNK_ENTRIES):
-        yield {key: value[key] for key in keys[first : first + CHUNK_ENTRIES]}
+        yield type(value)((key, value[key]) for key in keys[first : first + CHUNK_ENTRIES])  # pydantic warns of a dict for an OrderedDict
 
 
 def freeze(machine: Machine, folded: ScopeState) -> bytes:  # [R13]
