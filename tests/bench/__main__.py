@@ -35,6 +35,7 @@ from . import (
     recovery,
     replay,
     running,
+    scale,
     sql,
     standbys,
     up,
@@ -63,6 +64,7 @@ FIGURES = {
         Figure("recovery", "all control services killed with 10,000 jobs; the fold beside a snapshot", recovery.measure),
         Figure("outages", "Kafka, etcd killed or paused, all cores busy -> nobody is blamed for it", outages.measure),
         Figure("web", "the web service beside the bare hop, Flink's REST and dashboard, and a cluster without it", web.measure, web.PARTS),
+        Figure("scale", "the runtime at its limits: wide graphs, long queues, many TaskManagers and jobs; CPU", scale.measure, scale.PARTS),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

@@ -1,0 +1,15 @@
+"""The figures of the runtime's limits, small: every part is measured, and what it measures has happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.figures import Run
+from tests.bench.scale import PARTS
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_is_measured_whole(part: str) -> None:
+    run = Run(part, True, lambda line: None)
+    PARTS[part](run)
+    assert run.rows and run.samples
