@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +21,8 @@ LATER_MS = 1 << 50  # after the attempt began
 class Spark(SparkJson):
     """Its first job, which runs, has the stages 7 and 8, of which the store has those in `stages`."""
 
-    def __init__(self) -> None:
-        super().__init__(None)
+    def __init__(self, listens: Callable[[int], None] = lambda ms: None) -> None:
+        self.wait_for_ends = listens  # type: ignore[method-assign]
         self.stages: dict[int, Found] = {}
         self.asked = 0
         self.newest, self.running = 1, {1}
@@ -45,15 +45,10 @@ def stage(status: str = "COMPLETE", **counts: int) -> Found:
     return {"status": status, "description": None, "name": "count at x.py:1", **{name: counts.get(name, 0) for name in names}}
 
 
-def status(spark: Spark, listens: Any = lambda ms: None) -> SparkStatus:
-    bus = SimpleNamespace(waitUntilEmpty=listens)
-    return SparkStatus(SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus)), spark=spark)
-
-
 def test_a_stage_that_spark_notes_after_its_job_is_counted() -> None:
     """Spark writes down a job, then its stages; a look in between left the stage out for good."""
     spark = Spark()
-    found = status(spark)
+    found = SparkStatus(spark)
     found.look()
     assert found.last[0]["stages_total"] == 0
     spark.stages[7] = stage(numTasks=2, numCompleteTasks=2, shuffleWriteBytes=30)
@@ -64,7 +59,7 @@ def test_a_stage_that_spark_notes_after_its_job_is_counted() -> None:
 def test_a_stage_that_spark_has_forgotten_is_not_asked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_status, "_MISSES_MAX", 3)
     spark = Spark()
-    found = status(spark)
+    found = SparkStatus(spark)
     for _ in range(9):
         found.look()
     assert spark.asked == 2 * 3
@@ -72,7 +67,7 @@ def test_a_stage_that_spark_has_forgotten_is_not_asked_for_without_end(monkeypat
 
 def test_jobs_that_are_known_to_have_ended_are_read_no_more() -> None:
     spark = Spark()
-    found = status(spark)
+    found = SparkStatus(spark)
     spark.newest, spark.running = 20, {3, 20}
     for newest, running, read in ((20, {3, 20}, 20), (22, {20}, 21), (22, {20}, 4), (22, set(), 4), (23, set(), 2), (23, set(), 1)):
         spark.newest, spark.running = newest, running
@@ -87,7 +82,7 @@ def test_figures_of_stages_are_added_up_and_of_memory_the_largest_counts() -> No
         7: stage(executorRunTime=5, executorCpuTime=3_999_999, jvmGcTime=1, peakExecutionMemory=40, diskBytesSpilled=9),
         8: stage("ACTIVE", executorRunTime=6, executorCpuTime=2_000_000, jvmGcTime=-1, peakExecutionMemory=30, shuffleReadRecords=8),
     }
-    found = status(spark)
+    found = SparkStatus(spark)
     for _ in range(2):  # what has ended is not counted twice
         found.look()
         counts = found.last[0]
@@ -101,9 +96,9 @@ def test_the_last_look_does_without_listeners_that_are_late() -> None:
     def late(ms: int) -> None:
         raise Py4JJavaError("timed out", SimpleNamespace(_target_id="o1", _gateway_client=None))
 
-    spark = Spark()
+    spark = Spark(late)
     spark.stages[7] = stage(numCompleteTasks=2)
-    found = status(spark, late)
+    found = SparkStatus(spark)
     found.look_last()
     assert found.last[0]["tasks_done"] == 2
 
@@ -123,8 +118,9 @@ def test_a_look_costs_three_calls_and_two_for_each_stage_that_may_change(spark: 
             gc.enable()
         return len([command for command in sent if not command.startswith("m\n")])
 
-    found = SparkStatus(spark._jsc)
-    assert calls(found.look) <= 4 + 3, "once: where the figures are, and what writes them"
+    assert calls(lambda: SparkJson(spark._jsc)) <= 6, "once: where the figures are, and what writes them"
+    found = SparkStatus(SparkJson(spark._jsc))
+    assert calls(found.look) == 3
     spark.range(1000).selectExpr("id % 7 AS k").groupBy("k").count().collect()
     spark._jsc.sc().listenerBus().waitUntilEmpty(5000)
     whole, stages = calls(found.look), len(found._stages)

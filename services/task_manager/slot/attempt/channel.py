@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import wire
+from .spark_json import SparkJson
 from .spark_spans import SparkSpans
 from .spark_status import SparkStatus
 from .stack import stack_of
@@ -64,10 +65,10 @@ class Channel:
         line, _, self._received = self._received.partition(b"\n")
         return json.loads(line)
 
-    def serve(self, session: Any, work: str, noted: SparkSpans | None = None) -> Callable[[], wire.Progress | None]:
+    def serve(self, spark: SparkJson, work: str, noted: SparkSpans | None = None) -> Callable[[], wire.Progress | None]:
         """Reports progress and takes orders from now on, on threads of its own. `noted`: notes its Spark jobs. What comes back is called
         at the attempt's end, and gives what its Spark has done in all."""
-        service = _Service(self, SparkStatus(session._jsc, noted), work)
+        service = _Service(self, SparkStatus(spark, noted), work)
         for run in (service.take_orders, service.report_progress):
             threading.Thread(target=run, name=f"millrace-{run.__name__}", daemon=True).start()
         return service.look_last

@@ -25,6 +25,7 @@ from ..common.faults import FAILED, fault, not_ready
 from ..common.left import ERROR, REPORT, SPARK
 from .channel import Channel
 from .own_time import SPENT
+from .spark_json import SparkJson
 from .spark_spans import SparkSpans
 
 
@@ -36,6 +37,7 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str) -> No
     channel = Channel(sock)
     try:
         session = attach.attach(port, secret, application_id)
+        spark = SparkJson(session._jsc)
     except Exception as error:
         channel.send({"attached": False, "reason": f"{type(error).__name__}: {error}"[:4000]})
         return
@@ -52,7 +54,7 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str) -> No
         os._exit(FAILED)
     channel.send({"took": assignment["attempt"]})
     spec = assignment["spec"]
-    look_last = channel.serve(session, dirs.work, SparkSpans(dirs.log) if spec.get("traced") else None)
+    look_last = channel.serve(spark, dirs.work, SparkSpans(dirs.log) if spec.get("traced") else None)
     code = _run(spec, session, dirs, look_last)
     for stream in (sys.stdout, sys.stderr):
         try:

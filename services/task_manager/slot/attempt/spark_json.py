@@ -16,17 +16,18 @@ Found = dict[str, Any]
 
 
 class SparkJson:
-    """For one thread. Its methods raise what Py4J does."""
+    """Asks the JVM where the figures are, once; a process that waits for its attempt does so before. Methods raise what Py4J does."""
 
     def __init__(self, jsc: Any) -> None:
-        self._jsc = jsc
-        self._store: Any = None
-        self._mapper: Any = None
+        context = jsc.sc()
+        self._store, self._bus, self._mapper = context.statusStore(), context.listenerBus(), mapper(jsc)
+
+    def wait_for_ends(self, ms: int) -> None:
+        """Until Spark has noted what has ended; raises Py4JJavaError if that takes longer."""
+        self._bus.waitUntilEmpty(ms)
 
     def jobs(self, most: int) -> Iterator[Found]:
         """The newest first, as far as they are looked at."""
-        if self._store is None:
-            self._store, self._mapper = self._jsc.sc().statusStore(), mapper(self._jsc)
         jobs = self._store.jobsList(None)
         for first in range(0, most, _AT_ONCE):
             found: list[Found] = json.loads(self._mapper.writeValueAsString(jobs.slice(first, min(first + _AT_ONCE, most))))
@@ -35,7 +36,7 @@ class SparkJson:
                 return
 
     def stage(self, number: int) -> Found | None:
-        """Its last try; None if Spark does not know it yet, or has forgotten it. Only after `jobs`."""
+        """Its last try; None if Spark does not know it yet, or has forgotten it."""
         from py4j.protocol import Py4JJavaError
 
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import time
-from typing import Any
 
 from .. import wire
 from .spark_json import Found, SparkJson
@@ -30,9 +29,8 @@ _FIGURES: dict[str, str] = {
 class SparkStatus:
     """The jobs that began after this was made. ``last``: what the last `look` found. `noted`: notes each job that has ended."""
 
-    def __init__(self, jsc: Any, noted: SparkSpans | None = None, spark: SparkJson | None = None) -> None:
-        self._jsc, self._noted = jsc, noted
-        self._spark = spark or SparkJson(jsc)
+    def __init__(self, spark: SparkJson, noted: SparkSpans | None = None) -> None:
+        self._spark, self._noted = spark, noted
         self._began_ms = int(time.time() * 1000)
         self._jobs: dict[int, bool] = {}  # job of this attempt -> whether it runs
         self._stages: dict[int, bool] = {}  # stage of these -> whether it may still change
@@ -75,7 +73,7 @@ class SparkStatus:
         from py4j.protocol import Py4JJavaError
 
         try:
-            self._jsc.sc().listenerBus().waitUntilEmpty(_HEARD_SOON_MS if self._noted is None else _HEARD_MS)
+            self._spark.wait_for_ends(_HEARD_SOON_MS if self._noted is None else _HEARD_MS)
         except Py4JJavaError:
             pass  # they are late: what they have heard of is counted
         self.look()
