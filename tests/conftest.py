@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import structlog
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -21,6 +22,12 @@ from deploy.local.kafka import KafkaBroker
 from tests.slot.lifecycle import FIRST_TIER
 
 os.environ.setdefault("MILLRACE_JAVA_OPTIONS", ",".join(FIRST_TIER))  # of the stacks that tests start
+
+structlog.configure(processors=[
+    *structlog.get_config()["processors"][:-1],
+    structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+])  # fmt: skip
+"""Of what is logged in a test's own process. By itself it would show each local variable of each frame: of a web service, for a minute."""
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no failure
 settings.load_profile("any machine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,15 +101,15 @@ def application(
     app.include_router(api(view, commands, kept, processes, spark_history))
     if page is not None:
         app.include_router(page)
-    describe(app)
+    app.openapi = functools.cache(functools.partial(_described, app))  # type: ignore[method-assign]  # as FastAPI documents it
     return app
 
 
-def describe(app: FastAPI) -> None:
-    """Makes the OpenAPI document, which is answered from then on."""
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document. It takes longer to make than all else of the application: it is made when somebody asks for it."""
     from .problems import Mistake, Problem
 
-    described = app.openapi()
+    described = FastAPI.openapi(app)
     shapes = described["components"]["schemas"]
     for shape in (Mistake, Problem):
         shapes[shape.__name__] = shape.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -118,3 +119,4 @@ def describe(app: FastAPI) -> None:
     for operations in described["paths"].values():
         for operation in operations.values():
             operation["responses"].pop("422", None)  # what the library answers; here it is 400, as described
+    return described

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,15 +49,15 @@ def flink(
         logs.router(source, kept, processes), off.router(source),
     ):  # fmt: skip
         app.include_router(router)
-    _describe(app)
+    app.openapi = functools.cache(functools.partial(_described, app))  # type: ignore[method-assign]  # as FastAPI documents it
     if dashboard is not None:
         app.mount("/", Dashboard(dashboard))
     return app
 
 
-def _describe(app: FastAPI) -> None:
-    """Makes the OpenAPI document: whatever is wrong is answered with `errors`."""
-    described = app.openapi()
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: whatever is wrong is answered with `errors`."""
+    described = FastAPI.openapi(app)
     shapes = described["components"]["schemas"]
     shapes["Errors"] = {
         "type": "object", "properties": {"errors": {"type": "array", "items": {"type": "string"}}}, "required": ["errors"],
@@ -69,6 +70,7 @@ def _describe(app: FastAPI) -> None:
         for operation in operations_of.values():
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = {"description": "What was wrong.", "content": content}
+    return described
 
 
 class ForFlink:
