@@ -22,7 +22,7 @@ class Spark(SparkJson):
     """Its first job, which runs, has the stages 7 and 8, of which the store has those in `stages`."""
 
     def __init__(self, listens: Callable[[int], None] = lambda ms: None) -> None:
-        self.wait_for_ends = listens  # type: ignore[method-assign]
+        self.wait_for_ends = listens  # type: ignore[method-assign]  # what the double is for
         self.stages: dict[int, Found] = {}
         self.asked = 0
         self.newest, self.running = 1, {1}
