@@ -1,16 +1,25 @@
-"""A graph of 2 x 1,000 subtasks with a hash edge: what its JobMaster spends until all are deployed, and on one failure."""
+"""A graph of 2 x 1,000 subtasks with a hash edge: what its JobMaster spends until all are deployed, and on one failure.
+
+Beside it Flink's DefaultScheduler, with the same slots and the same messages of TaskManagers. Flink's serializes what it deploys, and sends
+nothing; the JobMaster reads, folds and writes each record.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
+from deploy.local.java import find_java
 from millrace.core.faults import fault
 from millrace.core.jobgraph.model import Limits
 from millrace.core.messages.attempts import Fault
 from services.job_master.core import resetting
 from services.job_master.core.plans import running_plan
+from tests.web.flink.tools import flink_home
 
 from ..figures import Row, Run, p50
 from .cluster import Cluster, cluster
@@ -19,6 +28,9 @@ from .in_memory import cpu_of
 SUBTASKS = 1_000
 SLOTS = 8
 RESTART_MOST_MS = 10.0
+FLINKS_ROUNDS, FLINKS_WARM = 8, 3
+"""Of jobs in one JVM, and of these the last ones: by then Java has compiled the scheduler."""
+FLINKS_LIMIT_S = 300.0
 
 
 def graph(subtasks: int) -> dict[str, Any]:
@@ -59,19 +71,41 @@ def measure(run: Run) -> None:
         run.say(f"{number + 1} of {n}")
     total = [sum(each) for each in zip(first, between, second, strict=True)]
     run.samples |= {"first_s": first, "finished_s": between, "second_s": second, "set_ms": sets, "handled_ms": handled}
+    flinks = {} if run.quick else _flinks(run, subtasks)  # which is 350 MB
+    seconds = flinks.get("seconds", [])
+    warm = p50(seconds[-FLINKS_WARM:]) if seconds else 0.0
     run.rows.append(Row(
         f"2 x {subtasks:,} subtasks with a hash edge, all deployed: CPU of the JobMaster", n, f"{p50(total):.2f} s",
-        f"first {p50(first):.2f} s, {subtasks:,} finished {p50(between):.2f} s, second {p50(second):.2f} s", "",
-        f"{1000 * p50(total) / 2 / subtasks:.2f} ms a subtask",
+        f"first {p50(first):.2f} s, {subtasks:,} finished {p50(between):.2f} s, second {p50(second):.2f} s",
+        f"Flink's DefaultScheduler {warm:.2f} s, of a new JVM {seconds[0]:.2f} s" if seconds else "",
+        f"{p50(total) / warm:.1f} x" if seconds else "", "at most 1 x", p50(total) <= warm if seconds else None,
     ))  # fmt: skip
     run.rows.append(Row(
         f"the restart set of one failure, {subtasks + 1:,} subtasks: CPU", len(sets), f"{p50(sets):.2f} ms", f"max {max(sets):.2f} ms",
-        "", "", f"at most {RESTART_MOST_MS:.0f} ms", p50(sets) <= RESTART_MOST_MS,
+        f"Flink's {p50(flinks['set_ms'][-FLINKS_WARM:]):.2f} ms, of a new JVM {flinks['set_ms'][0]:.0f} ms" if flinks else "", "",
+        f"at most {RESTART_MOST_MS:.0f} ms", p50(sets) <= RESTART_MOST_MS,
     ))  # fmt: skip
     run.rows.append(Row(
         f"that failure handled, {subtasks:,} attempts canceled: CPU of the JobMaster", n, f"{p50(handled):.1f} ms",
         f"max {max(handled):.1f} ms", "", "",
     ))  # fmt: skip
+
+
+def _flinks(run: Run, subtasks: int) -> dict[str, list[float]]:
+    """The same graph in Flink's scheduler, again and again in one JVM: seconds of its process until all are deployed, and of its thread
+    for the restart set."""
+    program = Path(__file__).parent / "FlinkScheduler.java"
+    command = [str(find_java().path), "-cp", f"{flink_home()}/lib/*", str(program), str(subtasks), str(FLINKS_ROUNDS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FLINKS_LIMIT_S, check=False)
+    rounds = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or len(rounds) != FLINKS_ROUNDS:
+        raise RuntimeError(done.stderr[-2000:])
+    assert {each["set"] for each in rounds} == {subtasks + 1}, rounds
+    run.samples["flinks"] = rounds
+    return {
+        "seconds": [(each["first_ms"] + each["second_ms"]) / 1000 for each in rounds],
+        "set_ms": [each["set_ms"] for each in rounds],
+    }
 
 
 def _lost(running: Cluster) -> Fault:
