@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from millrace.client import Job, Millrace, MillraceError, OutcomeUnknown, Rejected, Unavailable
 from millrace.core.messages.audit import Verb
-from millrace.core.messages.client import BlockedHostInfo, ShutDown
+from millrace.core.messages.client import BlockedHostInfo, RequirementsUpdated, ShutDown
 
 from .access.audit import Recorder
 from .access.who import current
@@ -119,6 +119,12 @@ class Commands:
     async def cancel(self, job: str, wait_s: float = WAIT_S) -> str:
         """Asks for a job's end: its status now."""
         return await self.call(self._recorded("cancel", job, lambda client: client.cancel(job)), wait_s)
+
+    async def rescale(
+        self, job: str, parallelism: int | None, vertices: Mapping[str, int], wait_s: float = WAIT_S
+    ) -> RequirementsUpdated:
+        """Gives a job another parallelism: what it has now."""
+        return await self.call(self._recorded("rescale", job, lambda client: client.rescale(job, parallelism, vertices)), wait_s)
 
     async def schedule(
         self, verb: Verb, name: str, what: str, command: Callable[[Millrace], T], wait_s: float = WAIT_S,

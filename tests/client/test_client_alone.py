@@ -73,7 +73,7 @@ def test_what_needs_no_cluster_works(alone: Alone, args: list[str]) -> None:
         jobs = {"submit", "list", "queue", "show", "result", "logs", "inspect", "files", "cancel", "events", "validate"}
         jobs |= {"taskmanagers", "slots", "services", "describe", "settings", "deregister", "shutdown", "schema", "audit"}
         jobs |= {"block", "unblock", "blocked"}
-        jobs |= {"run-again", "repair", "backfill", "schedule"}
+        jobs |= {"run-again", "repair", "backfill", "rescale", "schedule"}
         assert jobs == set(re.findall(r"^│ ([a-z][a-z-]+) ", shown, re.MULTILINE))
     elif args[0] == "schema":
         assert json.loads(shown)["title"] == "JobGraph"

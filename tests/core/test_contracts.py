@@ -27,6 +27,7 @@ from millrace.core.messages import (
     jobs,
     processes,
     records,
+    requirements,
     schedule_effects,
     schedules,
     slots,
@@ -56,7 +57,7 @@ from services.task_manager.core import machine as task_manager
 from tests.core.of_messages import BODIES, RECORDS, WAITS, any_of, encoded, one_of
 
 ROOT = Path(__file__).parents[2]
-MODULES = (audit, blocklist, client, effects, events, jobs, processes, records, schedule_effects, schedules, slots)
+MODULES = (audit, blocklist, client, effects, events, jobs, processes, records, requirements, schedule_effects, schedules, slots)
 ABSTRACT = {client.Request, client.Reply, events.JobEvent, events.ClusterEvent}
 BY_TOPIC = {topic.name: topic for topic in TOPICS}
 TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6, reply_partitions=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.core.jobgraph.rescale import with_parallelism
 from millrace.core.machine import Do, Envelope, Output, Publish, Say
 from millrace.core.messages import effects, events, jobs
 from millrace.core.messages.base import parsed
@@ -23,7 +24,8 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
         if live.ending is not None:
             return  # sent again by a new life of the JobMaster: the first report is on its way to etcd
         spent = body.archive.spent if body.archive is not None else None
-        graph = parsed(live.graph)
+        # As it ran at last. What came too late for its JobMaster is no part of it.
+        graph = with_parallelism(parsed(live.graph), body.archive.rescaled if body.archive is not None else {})
         live.ending = Ending(
             body.status, retirement.small_result(body.archive), spent, of_facts(graph.get(HEADER), live.acceptance)
         )  # fmt: skip

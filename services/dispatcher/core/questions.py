@@ -20,7 +20,7 @@ from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 from millrace.core.trace_context import HEADER, of_facts
 
-from . import admission, answers, closing, forwarding, listing, schedules, submission, waiting
+from . import admission, answers, closing, forwarding, listing, requirements, schedules, submission, waiting
 from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
@@ -250,6 +250,8 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
     ),
     client.AwaitJobResult: JobRow(_await_live, _result_of_ended, answered_without_etcd=False, once=True),
     client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
+    client.UpdateRequirements: JobRow(requirements.update_live, requirements.refuse_ended),
+    client.DescribeRequirements: JobRow(requirements.describe_live, requirements.refuse_ended),
 }
 _JOB_ROWS = {kind.__name__: row for kind, row in JOB_REQUESTS.items()}
 

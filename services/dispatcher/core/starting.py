@@ -14,7 +14,7 @@ from millrace.core.origins import origin_shown
 from millrace.core.topics import shard_scope
 from millrace.core.trace_context import HEADER, of_facts
 
-from . import admission, answers
+from . import admission, answers, requirements
 from .state import LiveJob, State
 
 STARTS_A_TICK = 500  # StartJobs that a shard is sent at a tick: more would hold the loop for too long
@@ -85,5 +85,6 @@ def _start(job: str, live: LiveJob, graph: dict[str, Any] | None = None) -> Say:
         accepted_ms=live.accepted_ms,
         cancel=live.cancel,
         kept=Kept.model_validate_json(live.kept) if live.kept else None,
+        rescale=requirements.rescale_of(live.rescaled) if live.rescaled is not None else None,
     )
     return Say(shard_scope(live.shard), body, after="job.events")  # events of the JobMaster follow JobAccepted

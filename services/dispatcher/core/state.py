@@ -179,6 +179,16 @@ class Ending:
 
 
 @dataclass(slots=True)
+class Rescaled:
+    """What clients have asked for since the job was submitted: vertex -> parallelism. `log`, `offset`: of the newest such request in
+    client.commands."""
+
+    parallelism: dict[str, int]
+    log: str
+    offset: int
+
+
+@dataclass(slots=True)
 class LiveJob:
     """An accepted job that has no ending in etcd yet."""
 
@@ -199,6 +209,7 @@ class LiveJob:
     ending: Ending | None = None  # its EndJob is in flight
     awaiting: list[JobRequest] = field(default_factory=list)  # answered when its ending is stored
     subtasks: int = 0  # of its vertices
+    rescaled: Rescaled | None = None  # it has another parallelism than its graph
     scheduled: Scheduled | None = None
     kept: str = ""  # what it begins with, of the job that it repairs, as JSON
 

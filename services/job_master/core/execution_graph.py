@@ -16,6 +16,7 @@ from millrace.core.origins import origin_shown
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 from millrace.core.topics import task_manager_name
 
+from .carrying import carry_over
 from .keeping import restore, restore_plan
 from .state import NEVER, Failure, Job, Subtask, Task, move_subtask, place_job
 from .time_spent import parts_of
@@ -27,9 +28,10 @@ SHOWN_BYTES = 400_000
 
 def begin(plan: Plan, job: Job, at_ms: AtMs = NEVER) -> None:
     """Makes the tasks of a new job and schedules what may run first: the planning attempt, where the plan needs one."""
-    job.tasks = {PLAN_TASK: Task(1)} if plan.needs_planning else {}
+    before = job.rescaled.attempts if job.rescaled is not None else {}
+    job.tasks = {PLAN_TASK: Task(1, attempts=before.get(PLAN_TASK, 0))} if plan.needs_planning else {}
     for task in plan.tasks.values():
-        job.tasks[task.id] = Task(task.parallelism, blocked=len(task.whole))
+        job.tasks[task.id] = Task(task.parallelism, blocked=len(task.whole), attempts=before.get(task.id, 0))
     if plan.needs_planning and not restore_plan(plan, job):
         schedule(job.tasks[PLAN_TASK], 0, at_ms)
     else:
@@ -39,6 +41,7 @@ def begin(plan: Plan, job: Job, at_ms: AtMs = NEVER) -> None:
 def _begin_sources(plan: Plan, job: Job, at_ms: AtMs) -> None:
     """And whatever else may run because all that it reads is kept."""
     restore(plan, job)
+    carry_over(plan, job)
     for name in plan.tasks:
         if not job.tasks[name].blocked:
             _unblock(plan, job, name, at_ms)
@@ -102,7 +105,7 @@ def _has_published(job: Job, task: str, index: int) -> bool:
 
 def schedule(task: Task, index: int, at_ms: AtMs = NEVER) -> None:
     """The subtask wants a slot from now on."""
-    row = task.rows.setdefault(index, Subtask())
+    row = task.rows.setdefault(index, Subtask(attempt=task.attempts))
     if row.state is not ExecutionState.SCHEDULED:
         move_subtask(row, ExecutionState.SCHEDULED)
     row.scheduled_ms = at_ms
@@ -194,6 +197,8 @@ def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, 
         "sinks": dict(job.sinks),
         "tasks": tasks,
         **({"failed": job.failed} if job.failed else {}),
+        **({"rescaled": dict(job.rescaled.parallelism)} if job.rescaled is not None and job.rescaled.parallelism else {}),
+        **({"rescaling": dict(job.rescaling)} if job.rescaling is not None else {}),
         **({} if (origin := origin_shown(job.graph)) is None else {"origin": origin.json_value()}),
         **({} if job.expected_ms is None else {"expected_ms": job.expected_ms}),
         **({} if (spent := parts_of(job)) is None else {"spent": spent}),

@@ -9,6 +9,7 @@ from millrace.core.answering import answered
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLANNER
+from millrace.core.jobgraph.rescale import with_parallelism
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
 from millrace.core.messages.effects import SinkPublished
@@ -18,19 +19,21 @@ from millrace.core.messages.jobs import (
     DescribeStartedJob,
     JobQuestion,
     JobRetired,
+    RescaleStartedJob,
     StartJob,
 )
+from millrace.core.messages.requirements import Rescale
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 
-from . import suspension
+from . import rescaling, suspension
 from .execution_graph import begin, describe
 from .failover import fail, unreadable
 from .keeping import take
 from .plans import plan_of
-from .reporting import job_ended, job_started, status_changed, subtasks_kept
-from .scheduling import advance, notify_status, settle
+from .reporting import job_ended, job_rescaled, job_started, status_changed, subtasks_kept
+from .scheduling import advance, cancel_attempts, notify_status, settle
 from .slot_pool import free_slots, request_slots
-from .state import Job, State, TimeSpent, move_job
+from .state import Job, Rescaled, State, TimeSpent, move_job
 from .time_spent import spend
 from .timers import set_timer
 
@@ -41,6 +44,8 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
     known = state.jobs.get(body.job)
     if known is not None:
         yield from _answer_again(state, known)
+        if body.rescale is not None:
+            yield from _rescale(state, known, body.rescale, envelope.at_ms)
         if body.cancel:
             yield from _cancel(state, known, envelope.at_ms)
         return
@@ -60,6 +65,8 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
     # The request for slots goes out before anything else: each submission waits for it.
     yield from settle(state, job, envelope.at_ms, JobStatus.CREATED)
     yield job_started(job)
+    if body.rescale is not None and plan is not None:
+        yield job_rescaled(job, plan, body.rescale.parallelism, envelope.at_ms)
     yield from notify_status(job, JobStatus.CREATED, envelope.at_ms)
     if state.suspending:
         yield from suspension.suspend(state, job, envelope.at_ms)
@@ -67,16 +74,18 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
 
 def new_job(state: State, body: StartJob, graph: dict[str, Any], envelope: Envelope) -> Job:
     """`graph`: the one of `body`, or none where that must not be touched."""
+    asked = body.rescale
     job = Job(
         id=body.job,
         acceptance=body.acceptance,
         life=str(envelope.generation),
-        graph=dict(graph),
+        graph=dict(graph) if asked is None else with_parallelism(graph, asked.parallelism),
         accepted_ms=AtMs(body.accepted_ms),
         since_ms=envelope.at_ms,
         entered={JobStatus.CREATED.value: envelope.at_ms},
         spent=TimeSpent(AtMs(body.accepted_ms)),
         planner=PLANNER,
+        rescaled=None if asked is None else Rescaled(asked.log, asked.offset, dict(asked.parallelism)),
     )
     state.jobs[job.id] = job
     return job
@@ -111,6 +120,19 @@ def _cancel(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
     before = job.status
     move_job(job, JobStatus.CANCELLING, at_ms)
     yield from advance(state, job, at_ms, before)
+
+
+def on_rescale_started_job(state: State, body: RescaleStartedJob, envelope: Envelope) -> Iterator[Output]:
+    job = state.jobs.get(body.job)
+    if job is not None:  # else StartJob says so, or it has ended
+        yield from _rescale(state, job, body.rescale, envelope.at_ms)
+
+
+def _rescale(state: State, job: Job, asked: Rescale, at_ms: AtMs) -> Iterator[Output]:
+    if rescaling.ask(state, job, asked):
+        before = job.status
+        yield from cancel_attempts(state, job, rescaling.REASON, at_ms)
+        yield from advance(state, job, at_ms, before)
 
 
 def on_sink_published(state: State, body: SinkPublished, envelope: Envelope) -> Iterator[Output]:

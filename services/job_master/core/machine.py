@@ -57,6 +57,7 @@ HANDLERS: dict[type, Handler] = {
     # from the Dispatcher
     jobs.StartJob: lifecycle.on_start_job,
     jobs.CancelStartedJob: lifecycle.on_cancel_started_job,
+    jobs.RescaleStartedJob: lifecycle.on_rescale_started_job,
     jobs.JobRetired: lifecycle.on_job_retired,
     jobs.DescribeStartedJob: lifecycle.on_describe_started_job,
     jobs.ReportStartedJob: inspection.on_report_started_job,

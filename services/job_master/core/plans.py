@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from millrace.core.jobgraph.compile import PLANNER, Plan, compile_graph
@@ -14,7 +15,8 @@ from .state import Job, State
 def plan_of(state: State, job: Job) -> Plan | None:
     """The job's plan; None if this build cannot read its graph: such a job is failing or has ended."""
     if job.acceptance not in state.plans:
-        state.plans[job.acceptance] = compile_stored(job.graph, job.planner)
+        plan = compile_stored(job.graph, job.planner)
+        state.plans[job.acceptance] = numbered(plan, job.rescaled.folders) if plan and job.rescaled and job.rescaled.folders else plan
     return state.plans[job.acceptance]
 
 
@@ -23,6 +25,11 @@ def running_plan(state: State, job: Job) -> Plan:
     plan = plan_of(state, job)
     assert plan is not None, f"{job.id} runs without a plan"
     return plan
+
+
+def numbered(plan: Plan, folders: Mapping[str, int]) -> Plan:
+    """The plan with these numbers of its tasks' folders."""
+    return replace(plan, tasks={name: replace(task, index=folders[name]) for name, task in plan.tasks.items()})
 
 
 def compile_stored(graph: Mapping[str, Any], planner: int = PLANNER) -> Plan | None:

@@ -9,8 +9,15 @@ from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting, SubtasksKept
-from millrace.core.messages.execution import JobDetail
+from millrace.core.messages.events import (
+    AttemptStateChanged,
+    JobEvent,
+    JobRescaled,
+    JobStateChanged,
+    JobWaiting,
+    SubtasksKept,
+)
+from millrace.core.messages.execution import JobDetail, TaskInput, TaskOutline
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.states import ExecutionState
@@ -80,11 +87,21 @@ def attempt_state_changed(
 
 
 def subtasks_kept(job: Job, at_ms: AtMs) -> Iterator[Output]:
-    """Those that the job has not run, for they had finished in the one that it repairs."""
+    """Those that the job has not run, for they had finished in the one that it repairs, or before it was rescaled."""
     for task, of, subtasks in job.kept_untold:
         number = event_number(job, "SubtasksKept")
         yield job_event(job, SubtasksKept(job=job.id, at_ms=at_ms, count=number, task=task, subtasks=subtasks, kept_from=of))
     job.kept_untold = []
+
+
+def job_rescaled(job: Job, plan: Plan, parallelism: dict[str, int], at_ms: AtMs) -> Publish:
+    tasks = []
+    for task in plan.tasks.values():
+        edges = dict.fromkeys((each.task, each.edge) for its in task.inputs.values() for each in its if each.task is not None)
+        read = {"inputs": [TaskInput(task=str(other), edge=edge) for other, edge in edges]} if edges else {}
+        tasks.append(TaskOutline(task=task.id, vertices=list(task.vertices), parallelism=task.parallelism, **read))
+    number = event_number(job, "JobRescaled")
+    return job_event(job, JobRescaled(job=job.id, at_ms=at_ms, count=number, parallelism=dict(parallelism), tasks=tasks))
 
 
 def job_started(job: Job) -> Say:

@@ -23,6 +23,7 @@ from .execution_graph import all_finished, attempt_name, release, schedule_due, 
 from .failover import fail
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
+from .rescaling import rescale
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, move_job, move_subtask
 from .time_spent import spend, stopped
@@ -61,7 +62,9 @@ def settle(
     state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequence[str] = (), *, offered: bool = False
 ) -> Iterator[Output]:
     """The phases of `advance`, all but the notice of the job's status."""
-    if job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
+    if job.rescaling is not None and job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
+        yield from rescale(state, job, at_ms)
+    if job.rescaling is None and job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
         usable = _usable(state, job, idle)
         if job.is_gang and len(usable) < min(len(idle), scheduled_count(job)):
             resetting.begin_again(state, job, at_ms)
@@ -203,7 +206,8 @@ def _useless(job: Job, idle: Sequence[str]) -> list[str]:
 
 def _request(job: Job, given_back: Sequence[str]) -> Iterator[Output]:
     """Sends the ResourceManager the number of slots that the job wants, when it has changed; of a gang also what it gives back."""
-    wanted = (0 if job.status is JobStatus.SUSPENDED else scheduled_count(job)) + len(job.slots)
+    rests = job.status is JobStatus.SUSPENDED or job.rescaling is not None
+    wanted = (0 if rests else scheduled_count(job)) + len(job.slots)
     if wanted != job.wanted or given_back and job.is_gang:
         job.wanted = wanted
         if wanted == 0:

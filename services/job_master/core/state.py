@@ -76,6 +76,7 @@ class Task:
     held: dict[int, None] = field(default_factory=dict)  # those CREATED to run again: not before what they read has published
     schemas: dict[str, str] = field(default_factory=dict)  # vertex -> schema of its rows (Spark's JSON), the same of all subtasks
     schemas_of: int = 0  # the subtask that reported them first
+    attempts: int = 0  # that its subtasks had before the job was rescaled: numbers go on, for names of attempts are never used twice [R20]
 
 
 @dataclass
@@ -137,6 +138,20 @@ class Backoff:
     restart_ms: NowMs | None = None  # when the last restart was, or will be, due
 
 
+@dataclass(slots=True)
+class Rescaled:
+    """What a job remembers that was asked for another parallelism. `log`, `offset`: of the last such request in client.commands."""
+
+    log: str
+    offset: int
+    parallelism: dict[str, int] = field(default_factory=dict)  # vertex -> what it has by now, of those that it was asked for
+    folders: dict[str, int] = field(default_factory=dict)  # task -> number of its folder, which it keeps
+    numbered: int = 0  # the highest such number so far
+    attempts: dict[str, int] = field(default_factory=dict)  # task, also @plan -> the highest number of an attempt before
+    tasks: dict[str, Task] = field(default_factory=dict)  # what had finished, until the sources begin again
+    defined: dict[str, str] = field(default_factory=dict)  # of these: digest of all that makes them what they are
+
+
 @dataclass
 class Job:
     """One job and its ExecutionGraph. `life` names the generation in which this state began: attempt numbers count anew in each,
@@ -181,6 +196,8 @@ class Job:
     kept_of: dict[str, str] = field(default_factory=dict)  # acceptance -> job: of whom its subtasks may be kept
     kept_untold: list[tuple[str, str, list[int]]] = field(default_factory=list)  # task, of whom, subtasks; within a handler only
     unpublished: dict[str, None] = field(default_factory=dict)  # sinks whose publication was refused
+    rescaling: dict[str, int] | None = None  # vertex -> parallelism, once no attempt is in a slot any more; until then nothing is deployed
+    rescaled: Rescaled | None = None  # None: nobody has asked for that
 
     @property
     def is_gang(self) -> bool:

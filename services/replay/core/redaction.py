@@ -27,6 +27,7 @@ KEPT = frozenset({
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
     "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices", "waiting",
     "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
+    "group",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
 KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
@@ -34,8 +35,9 @@ KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
 MAPS = frozenset({
-    "effects", "ended", "expected", "inputs", "jobs", "key_types", "live", "lookups", "outbox", "outputs", "peers", "pinned", "results",
-    "schemas", "sinks", "slots", "sources", "task_managers", "tasks", "tenants", "vertices",
+    "attempts", "changed", "defined", "effects", "ended", "expected", "folders", "inputs", "jobs", "key_types", "live", "lookups", "outbox",
+    "outputs", "parallelism", "peers", "pinned", "rescaled", "rescaling", "results", "schemas", "sinks", "slots", "sources",
+    "task_managers", "tasks", "tenants", "vertices",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
 REASONS = frozenset({

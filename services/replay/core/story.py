@@ -19,7 +19,8 @@ from .checking import sender_of
 from .recorded import CHANGELOGS, Log, Recorded, parse, title
 
 STEPS = (
-    client.SubmitJob, client.CancelJob, client.JobAcceptedReply, client.JobRejected, client.CancelAccepted, client.RequestRefused
+    client.SubmitJob, client.CancelJob, client.JobAcceptedReply, client.JobRejected, client.CancelAccepted, client.RequestRefused,
+    client.UpdateRequirements, client.RequirementsUpdated,
 )  # fmt: skip
 """Requests and replies that are steps of a job. By all others somebody only looks."""
 LOOKS = (*(each for each in (*client.REQUESTS, *client.REPLIES) if each not in STEPS), *get_args(jobs.Question))

@@ -60,6 +60,8 @@ operator  POST   /api/v1/schedules/{schedule}/resume
 operator  POST   /api/v1/schedules/{schedule}/run
 operator  POST   /api/v1/jobs
 operator  POST   /api/v1/jobs/{job}/cancel
+viewer    GET    /api/v1/jobs/{job}/requirements
+operator  PUT    /api/v1/jobs/{job}/requirements
 operator  POST   /api/v1/jobs/{job}/again
 operator  POST   /api/v1/jobs/{job}/repair
 operator  GET    /api/v1/deadletters
@@ -96,6 +98,8 @@ viewer    GET    /page/more
 viewer    GET    /page/jobs
 viewer    GET    /page/jobs/{job}
 operator  GET    /page/jobs/{job}/cancel
+operator  GET    /page/jobs/{job}/rescale
+operator  POST   /page/jobs/{job}/rescale
 operator  POST   /page/cancel
 operator  GET    /page/jobs/{job}/again
 operator  POST   /page/jobs/{job}/again

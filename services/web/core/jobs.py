@@ -53,6 +53,8 @@ class Jobs:
             return self._progressing(fact)
         if fact.kind == "SubtasksKept":
             return self._kept(fact)
+        if fact.kind == "JobRescaled":
+            return self._rescaled(fact)
         row = self._rows.get(fact.body["job"])
         if not is_news(row, fact) or (row is not None and row["status"] in ENDED_JOB):
             return False
@@ -107,16 +109,39 @@ class Jobs:
         for number in body["subtasks"]:
             key = subtask_key(body["job"], body["task"], number)
             row = self._rows.get(key)
-            if is_news(row, fact):
-                self._rows[key] = noted(
-                    row, fact, job=body["job"], task=body["task"], subtask=number, life=fact.life, attempts=[], attempt=0,
-                    state=ExecutionState.FINISHED.value, kept_from=body["kept_from"],
-                )  # fmt: skip
-                news = True
+            if not is_news(row, fact):
+                continue
+            news = True
+            if row is not None and body["kept_from"] == body["job"]:  # it was rescaled, and its own attempt counts as before
+                self._rows[key] = noted(row, fact, state=ExecutionState.FINISHED.value)
+                continue
+            self._rows[key] = noted(
+                row, fact, job=body["job"], task=body["task"], subtask=number, life=fact.life, attempts=[], attempt=0,
+                state=ExecutionState.FINISHED.value, kept_from=body["kept_from"],
+            )  # fmt: skip
         job = self._rows.get(body["job"])
         if news and job is not None and body["task"] == PLAN_TASK and not job["planned"]:
             self._rows[body["job"]] = {**job, "planned": True, "as_of": place_of(fact)}
         return news
+
+    def _rescaled(self, fact: Fact) -> bool:
+        """The job has other tasks from here on, and none of their subtasks counts."""
+        row = self._rows.get(fact.body["job"])
+        if row is None or not is_news(row, fact) or row["status"] in ENDED_JOB:
+            return False
+        before = list(_subtasks(row))
+        self._put(row, fact, {"tasks": _tasks(fact.body["tasks"])})
+        new = self._rows[fact.body["job"]]
+        for task, number in before:
+            key = subtask_key(new["job"], task, number)
+            had = self._rows.get(key)
+            if had is not None and _has(new, task, number):
+                self._rows[key] = {**had, "state": ExecutionState.CREATED.value, "as_of": place_of(fact)}
+            else:
+                self._rows.pop(key, None)
+                self._progress.pop(key, None)
+        self._hold_all(new)
+        return True
 
     def _count(self, before: Row | None, after: Row | None) -> None:
         for row, step in ((before, -1), (after, 1)):
@@ -269,10 +294,7 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
     """What a fact about a job changes; None: it is of no kind that is known here."""
     body, at_ms = fact.body, fact.body["at_ms"]
     if fact.kind == "JobAccepted":
-        tasks = [
-            {"task": each["task"], "parallelism": each["parallelism"], "inputs": _inputs(each.get("inputs"))}
-            for each in body["tasks"]
-        ]
+        tasks = _tasks(body["tasks"])
         since_ms = row["since_ms"] if row is not None and row["since_ms"] else at_ms
         told = {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
         return told | ({"origin": body["origin"]} if body.get("origin") else {})
@@ -293,6 +315,10 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
             "rows": _rows_of(body.get("result")),
         }  # fmt: skip
     return None
+
+
+def _tasks(told: Any) -> list[Row]:
+    return [{"task": each["task"], "parallelism": each["parallelism"], "inputs": _inputs(each.get("inputs"))} for each in told]
 
 
 def _inputs(inputs: Any) -> list[Row]:

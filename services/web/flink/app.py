@@ -16,7 +16,7 @@ from ..kept import Kept
 from ..problems import MEDIA_TYPE
 from ..processes import Processes
 from ..view import View
-from . import VERSION, cluster, failures, job_manager, jobs, logs, off, operations, taskmanagers, vertices
+from . import VERSION, cluster, failures, job_manager, jobs, logs, off, operations, requirements, taskmanagers, vertices
 from .commands import Commands
 from .dashboard import Dashboard
 from .errors import Refusal, add_handlers, answer
@@ -45,7 +45,8 @@ def flink(
     for router in (
         cluster.router(source), job_manager.router(source, settings, processes, fetcher),
         jobs.router(source, kept), failures.router(source),
-        vertices.router(source), operations.router(source, commands), taskmanagers.router(source, commands, processes, fetcher),
+        vertices.router(source), operations.router(source, commands), requirements.router(source, commands),
+        taskmanagers.router(source, commands, processes, fetcher),
         logs.router(source, kept, processes), off.router(source),
     ):  # fmt: skip
         app.include_router(router)

@@ -36,7 +36,7 @@ def router(source: Source) -> APIRouter:
     async def config() -> Reply:
         """What the dashboard is configured with."""
         features: shapes.Features = {
-            "web-submit": False, "web-cancel": not source.past, "web-rescale": False, "web-history": source.past,
+            "web-submit": False, "web-cancel": not source.past, "web-rescale": not source.past, "web-history": source.past,
         }  # fmt: skip
         body: shapes.Config = {
             "refresh-interval": REFRESH_MS, "timezone-name": "Coordinated Universal Time", "timezone-offset": 0,

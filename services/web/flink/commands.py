@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from millrace.client import Millrace
+from millrace.core.messages.client import RequirementsUpdated
 
 T = TypeVar("T")
 
@@ -15,6 +16,9 @@ class Commands(Protocol):
 
     async def cancel(self, job: str) -> str:
         """Asks for a job's end: its status now."""
+
+    async def rescale(self, job: str, parallelism: int | None, vertices: Mapping[str, int]) -> RequirementsUpdated:
+        """Gives a job another parallelism: what it has now."""
 
     async def call(self, request: Callable[[Millrace], T], wait_s: float) -> T:
         """The answer to any call of the client library."""

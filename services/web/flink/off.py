@@ -30,12 +30,10 @@ def router(source: Source) -> APIRouter:
         source.job(job)
         raise Refusal(503, "Rescaling is temporarily disabled. See FLINK-12312.")
 
-    @api.get("/jobs/{job}/resource-requirements")
-    @api.put("/jobs/{job}/resource-requirements")
     @api.get("/jobs/{job}/rescales/{rest:path}")
     async def adaptive(job: str) -> Reply:
         source.job(job)
-        raise Refusal(404, "Only the adaptive scheduler can be rescaled; here the graph says the parallelism.")
+        raise Refusal(404, "Only the adaptive scheduler keeps a history of rescales; here the job's events have each.")
 
     @api.post("/jobs/{job}/coordinators/{operator}")
     async def coordinator(job: str) -> Reply:

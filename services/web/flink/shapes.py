@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing_extensions import NotRequired, TypedDict
 
 Empty = TypedDict("Empty", {})
+Bounds = TypedDict("Bounds", {"lowerBound": int, "upperBound": int})
+VertexRequirements = TypedDict("VertexRequirements", {"parallelism": Bounds})
 Status = TypedDict("Status", {"status": str})
 JobIdStatus = TypedDict("JobIdStatus", {"id": str, "status": str})
 Jobs = TypedDict("Jobs", {"jobs": list[JobIdStatus]})

@@ -16,6 +16,7 @@ from ..view import View
 from .actions import actions
 from .processes import process_pages
 from .reads import Reads
+from .rescaling import rescaling
 from .routes import pages, past_pages
 from .schedules import schedule_pages
 from .shell import Shell
@@ -53,4 +54,5 @@ def page(
     router.include_router(process_pages(shell, view, processes))
     router.include_router(schedule_pages(shell, commands, stack))
     router.include_router(actions(shell, view, commands, reads, stack))
+    router.include_router(rescaling(shell, commands, stack))
     return router

@@ -21,6 +21,7 @@ from .files import files
 from .inspect import inspect as inspect_job
 from .process import describe, services, settings
 from .repair import repair
+from .rescale import rescale
 from .schedules import schedule
 from .schema import schema
 from .submit import SubmitCommand, submit
@@ -40,8 +41,8 @@ app.command("run-again", rich_help_panel="Jobs")(run_again)
 app.add_typer(schedule, rich_help_panel="Jobs")
 PANELS: dict[str, list[Callable[..., None]]] = {
     "Jobs": [
-        repair, backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files,
-        validate,
+        repair, backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, rescale, jobs.cancel, jobs.events,
+        files, validate,
     ],
     "The cluster": [
         cluster.taskmanagers, cluster.slots, blocking.block, blocking.unblock, blocking.blocked, services, describe, settings,

@@ -71,10 +71,15 @@ class View:
             return str(event["status"]) + _because(event, "cause")
         if kind == "AttemptStateChanged":
             return self._attempt(event)
+        if kind == "JobRescaled":
+            self.parallelism = {task["task"]: task["parallelism"] for task in event["tasks"]}
+            self.states, self.progress = {}, {}
+            return "rescaled: " + ", ".join(f"{vertex} has {number}" for vertex, number in event["parallelism"].items())
         if kind == "SubtasksKept":
             self.states |= {(event["task"], subtask): (0, ExecutionState.FINISHED.value) for subtask in event["subtasks"]}
             count = len(event["subtasks"])
-            return f"{label(event['task'])}: {count} subtask{'s' * (count != 1)} kept from {printable(event['kept_from'])}"
+            source = "" if event["kept_from"] == self.job else f" from {printable(event['kept_from'])}"
+            return f"{label(event['task'])}: {count} subtask{'s' * (count != 1)} kept{source}"
         if kind == "AttemptsProgressing":
             lines = []
             for each in event["attempts"]:

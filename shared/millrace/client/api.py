@@ -197,6 +197,18 @@ class Millrace(Results, Schedules):
         """Asks for the job's end; returns its status now. Raises Refused for a FINISHED or FAILED job, NotFound."""
         return self._ask(about(client.CancelJob, job), client.CancelAccepted).status
 
+    def rescale(
+        self, job: str, parallelism: int | None = None, vertices: Mapping[str, int] | None = None
+    ) -> client.RequirementsUpdated:
+        """Gives a job that has not ended another parallelism: `parallelism` to each vertex that may have several subtasks, `vertices` to
+        these whatever the other says. What `forward` joins with a vertex goes with it. What runs begins again; no restart is spent.
+        Numbers that it has already change nothing, so a repeat is harmless. `changed` of the answer has what gets another number.
+
+        Raises Invalid with all that is wrong; Refused for a job that has ended, fails or is being canceled; NotFound."""
+        about(client.DescribeRequirements, job)
+        request = _checked(client.UpdateRequirements, job=job, parallelism=parallelism, vertices=dict(vertices or {}))
+        return self._ask(request, client.RequirementsUpdated)
+
     def wait(self, job: str, timeout_s: float | None = None) -> Ending:
         """Waits for the job's end, however long that takes; a Dispatcher that is replaced meanwhile is asked again.
 

@@ -42,6 +42,10 @@ class Queries(Session):
         """Raises NotFound."""
         return self._ask(about(client.GetJobStatus, job), client.JobStatusAnswered).summary
 
+    def requirements(self, job: str) -> list[client.VertexRequirement]:
+        """The parallelism of each vertex of a job that has not ended, and what it may be. Raises NotFound; Refused once it has ended."""
+        return self._ask(about(client.DescribeRequirements, job), client.JobRequirements).vertices
+
     def show(self, job: str) -> Shown:  # [R31]
         """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
         described = self._describe(job)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BUSY_S = 0.1
 WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
 
-CHANGES = (client.CancelJob, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
+CHANGES = (client.CancelJob, client.UpdateRequirements, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
 """Without an answer it is not known whether they were carried out."""
 
 R = TypeVar("R", bound=client.Reply)

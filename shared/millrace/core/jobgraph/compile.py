@@ -53,7 +53,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Task:
-    """`id` joins the ids of its vertices but copies, in topological order, by "+"; `index` is its place in Plan.tasks."""
+    """`id` joins the ids of its vertices but copies, in topological order, by "+"; `index` is its place in Plan.tasks.
+    Where a job was rescaled, it is a number that no other task of the job has had: it names folders."""
 
     id: str
     index: int

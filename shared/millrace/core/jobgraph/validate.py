@@ -41,7 +41,7 @@ _NO_SINK_OPTIONS = {
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """What can be known of a raw vertex, even if parts of it are wrong: those are None or left out."""
 
     id: str
@@ -79,7 +79,7 @@ def validate(
         graph = JobGraph.model_validate(resolved)
     except ValidationError as error:
         problems += structure_problems(error)
-    seen = _see(resolved.get("vertices"))
+    seen = see(resolved.get("vertices"))
     problems = bounded(chain(problems, unresolved, _rules(resolved, seen, limits)))
     return problems if graph is None or problems else graph
 
@@ -97,14 +97,14 @@ def readable(
     if isinstance(raw, dict) and whole:
         values, _ = _values(raw.get("parameters"), parameters or {})
         resolved, _ = _resolve(raw, values, limits)
-        vertices = {each.id: _readable(each, told) for each in _see(resolved.get("vertices")).values()}
+        vertices = {each.id: _readable(each, told) for each in see(resolved.get("vertices")).values()}
         given = resolved.get("conf")
         conf = {str(key): str(as_text(value)) for key, value in given.items()} if isinstance(given, dict) else {}
     master = raw.get("master") if isinstance(raw, dict) else None
     return JobGraph.model_construct(vertices=vertices, conf=conf, master=master if isinstance(master, str) else None)
 
 
-def _readable(vertex: _Seen, told: list[Place]) -> Vertex:
+def _readable(vertex: Seen, told: list[Place]) -> Vertex:
     place: Place = ("vertices", vertex.id)
     sql, inputs = vertex.raw.get("sql"), vertex.raw.get("inputs", {})
     try:
@@ -133,11 +133,11 @@ def _resolve(raw: dict[str, Any], values: dict[str, str], limits: Limits) -> tup
     return resolved, substitution.problems
 
 
-def _rules(raw: dict[str, Any], seen: dict[str, _Seen], limits: Limits) -> Iterator[Problem]:
+def _rules(raw: dict[str, Any], seen: dict[str, Seen], limits: Limits) -> Iterator[Problem]:
     """What types alone do not say."""
     yield from _ids(seen)
     for vertex in seen.values():
-        yield from _vertex(vertex, limits)
+        yield from vertex_problems(vertex, limits)
     yield from _edges(seen)
     yield from _cycles(seen)
     yield from _sinks(seen)
@@ -166,13 +166,14 @@ def _listing(what: str, names: Mapping[str, object]) -> str:
     return f"{what} are {', '.join(str(name) for name in names)}" if names else f"the graph has no {what}"
 
 
-def _see(vertices: object) -> dict[str, _Seen]:
-    seen: dict[str, _Seen] = {}
+def see(vertices: object) -> dict[str, Seen]:
+    """Raw vertices, or stored ones, by their ids."""
+    seen: dict[str, Seen] = {}
     for name, raw in vertices.items() if isinstance(vertices, dict) else ():
         vertex = raw if isinstance(raw, dict) else {}
         count = as_count(vertex.get("parallelism", 1))
         inputs = vertex.get("inputs")
-        seen[str(name)] = _Seen(
+        seen[str(name)] = Seen(
             id=str(name),
             kinds=kinds_of(vertex) if isinstance(raw, dict) else ["?"],  # no mapping: reported by the model
             parallelism=count if isinstance(count, int) and not isinstance(count, bool) and count >= 1 else None,
@@ -205,7 +206,7 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, (dict, list)) else 0
 
 
-def _ids(seen: dict[str, _Seen]) -> Iterator[Problem]:
+def _ids(seen: dict[str, Seen]) -> Iterator[Problem]:
     """Spark's views do not tell upper from lower case."""
     first: dict[str, str] = {}
     for name in seen:
@@ -214,7 +215,7 @@ def _ids(seen: dict[str, _Seen]) -> Iterator[Problem]:
             yield Problem(("vertices", name), f"duplicate id: Spark does not tell it from {other}")
 
 
-def _vertex(vertex: _Seen, limits: Limits) -> Iterator[Problem]:
+def vertex_problems(vertex: Seen, limits: Limits) -> Iterator[Problem]:
     """The rules of one vertex by itself."""
     place = ("vertices", vertex.id)
     yield from _kind(vertex)
@@ -248,7 +249,7 @@ def _vertex(vertex: _Seen, limits: Limits) -> Iterator[Problem]:
         yield Problem((*place, "inputs"), message)
 
 
-def _kind(vertex: _Seen) -> Iterator[Problem]:
+def _kind(vertex: Seen) -> Iterator[Problem]:
     place = ("vertices", vertex.id)
     if len(vertex.kinds) > 1:
         yield Problem(place, f"has several kinds: {', '.join(vertex.kinds)}", "a vertex is exactly one of them")
@@ -259,7 +260,7 @@ def _kind(vertex: _Seen) -> Iterator[Problem]:
         yield Problem(place, "has no kind", f"a vertex is exactly one of {', '.join(KINDS)}")
 
 
-def _source(vertex: _Seen) -> Iterator[Problem]:
+def _source(vertex: Seen) -> Iterator[Problem]:
     place = ("vertices", vertex.id)
     source = vertex.part("source")
     kind = source.get("format")
@@ -275,7 +276,7 @@ def _source(vertex: _Seen) -> Iterator[Problem]:
         )
 
 
-def _edges(seen: dict[str, _Seen]) -> Iterator[Problem]:
+def _edges(seen: dict[str, Seen]) -> Iterator[Problem]:
     """The rules between two vertices."""
     unknown = 0
     for vertex in seen.values():
@@ -298,7 +299,7 @@ def _edges(seen: dict[str, _Seen]) -> Iterator[Problem]:
                 yield Problem(place, message, "use hash(column, ...) or broadcast")
 
 
-def _cycles(seen: dict[str, _Seen]) -> Iterator[Problem]:
+def _cycles(seen: dict[str, Seen]) -> Iterator[Problem]:
     """Each knot of vertices that wait for each other, named by one way round it."""
     left = {name: [alias for alias in vertex.edges if alias in seen] for name, vertex in seen.items()}
     while True:
@@ -330,8 +331,8 @@ def _waiting(reads: dict[str, list[str]]) -> dict[str, None]:
             del waiting[name]
 
 
-def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
-    first: dict[str, _Seen] = {}
+def _sinks(seen: dict[str, Seen]) -> Iterator[Problem]:
+    first: dict[str, Seen] = {}
     for vertex in seen.values():
         yield from _sink_options(vertex)
         path = without_dots(vertex.part("sink").get("path"))
@@ -351,7 +352,7 @@ def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
                 yield Problem(("vertices", inner.id, "sink", "path"), what, hint)
 
 
-def _sink_options(vertex: _Seen) -> Iterator[Problem]:
+def _sink_options(vertex: Seen) -> Iterator[Problem]:
     options = vertex.part("sink").get("options")
     for key in options if isinstance(options, dict) else ():
         hint = _NO_SINK_OPTIONS.get(str(key).lower())
@@ -359,7 +360,7 @@ def _sink_options(vertex: _Seen) -> Iterator[Problem]:
             yield Problem(("vertices", vertex.id, "sink", "options", key), "is no option of a sink and would have no effect", hint)
 
 
-def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
+def _modules(modules: object, seen: dict[str, Seen]) -> Iterator[Problem]:
     names: dict[str, int] = {}
     for index, module in enumerate(modules if isinstance(modules, list) else ()):
         if isinstance(module, dict) and module.get("kind") == "env":
@@ -394,7 +395,7 @@ def environment_problems(env: object, limits: Limits = DEFAULT_LIMITS) -> Iterat
         yield Problem(("env",), f"{size} bytes are more than the {limits.variables_bytes} allowed", "put it into a file, and give its name")
 
 
-def _result(result: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
+def _result(result: object, seen: dict[str, Seen]) -> Iterator[Problem]:
     if not isinstance(result, str):
         return
     if result not in seen:

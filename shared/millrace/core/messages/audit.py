@@ -12,7 +12,7 @@ from .base import Body
 Role = Literal["viewer", "operator", "admin"]
 How = Literal["none", "token", "oidc"]
 """How it is known who it is; none: there is no login."""
-Verb = Literal["submit", "cancel", "redrive", "shut_down", "block", "unblock"]
+Verb = Literal["submit", "cancel", "rescale", "redrive", "shut_down", "block", "unblock"]
 Outcome = Literal["done", "refused", "unknown"]
 
 

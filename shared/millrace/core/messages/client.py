@@ -36,6 +36,11 @@ from .processes import TaskManagerDescribed as TaskManagerDescribed
 from .processes import ThreadsDumped as ThreadsDumped
 from .processes import UploadLog as UploadLog
 from .progress import AttemptStatus
+from .requirements import DescribeRequirements as DescribeRequirements
+from .requirements import JobRequirements as JobRequirements
+from .requirements import RequirementsUpdated as RequirementsUpdated
+from .requirements import UpdateRequirements as UpdateRequirements
+from .requirements import VertexRequirement as VertexRequirement
 from .schedules import DescribeSchedule as DescribeSchedule
 from .schedules import ListSchedules as ListSchedules
 from .schedules import PauseSchedule as PauseSchedule
@@ -467,7 +472,7 @@ class BlobServerDescribed(Reply):
     max_bytes: int
 
 
-AboutJob = CancelJob | DescribeJob | ReportNow | AwaitJobResult | GetJobStatus
+AboutJob = CancelJob | DescribeJob | ReportNow | AwaitJobResult | GetJobStatus | UpdateRequirements | DescribeRequirements
 """The requests about a job that was submitted."""
 REQUESTS: tuple[type[Request], ...] = tuple(sorted(Request.__subclasses__(), key=lambda each: each.__module__ != __name__))
 """Those that are declared here come first."""

@@ -93,7 +93,8 @@ class AttemptStateChanged(JobEvent):
 
 
 class SubtasksKept(JobEvent):
-    """JobMaster: these subtasks of a task are FINISHED without an attempt. They had finished in another job, which this one repairs."""
+    """JobMaster: these subtasks of a task are FINISHED without an attempt. They had finished in another job, which this one repairs; or in
+    this one, before it was rescaled."""
 
     type: Literal["SubtasksKept"] = "SubtasksKept"
     version: Literal[1] = 1
@@ -101,6 +102,18 @@ class SubtasksKept(JobEvent):
     subtasks: list[int]
     kept_from: str
     """The job whose attempts those were."""
+
+
+class JobRescaled(JobEvent):
+    """JobMaster: vertices of the job have another parallelism, as a client asked. These are its tasks from here on, and none of their
+    subtasks counts, until SubtasksKept of this very job says which are FINISHED all the same."""
+
+    type: Literal["JobRescaled"] = "JobRescaled"
+    version: Literal[1] = 1
+    parallelism: dict[str, int]
+    """Vertex -> its new parallelism, of those that had another one."""
+    tasks: list[TaskOutline]
+    """Producers first."""
 
 
 class AttemptProgressing(Part):

@@ -157,6 +157,10 @@ class JobDetail(Open):
     """Of an ended job, in its archive: the first rows of its result."""
     origin: JobOrigin | None = None
     """None: it was submitted by itself."""
+    rescaled: Annotated[dict[str, int], Field(exclude_if=lambda given: not given)] = empty(dict)
+    """Vertex -> its parallelism, of those that clients have given another one since it was submitted."""
+    rescaling: Annotated[dict[str, int] | None, Field(exclude_if=unless_set)] = None
+    """Vertex -> its new parallelism, while what runs is being canceled for it."""
 
 
 Described = Annotated[JobDetail | None, BeforeValidator(lambda value: value or None)]

@@ -13,6 +13,7 @@ from .blocklist import AskBlocklist as AskBlocklist
 from .execution import Described
 from .kept import Kept
 from .processes import AnyAsk
+from .requirements import Rescale
 
 STARTED_ANEW = "it was started anew"
 """Why a TaskManager's earlier life is over."""
@@ -33,6 +34,8 @@ class StartJob(Body):
     """The job was asked to cancel before."""
     kept: Annotated[Kept | None, Field(exclude_if=unless_set)] = None
     """What it begins with, of the job that it repairs."""
+    rescale: Annotated[Rescale | None, Field(exclude_if=unless_set)] = None
+    """Clients have asked for another parallelism since it was submitted."""
 
 
 class CancelStartedJob(Body):
@@ -41,6 +44,15 @@ class CancelStartedJob(Body):
     type: Literal["CancelStartedJob"] = "CancelStartedJob"
     version: Literal[1] = 1
     job: str
+
+
+class RescaleStartedJob(Body):
+    """Give the job's vertices this parallelism. Taken once, and not by a job that is ending."""
+
+    type: Literal["RescaleStartedJob"] = "RescaleStartedJob"
+    version: Literal[1] = 1
+    job: str
+    rescale: Rescale
 
 
 class SuspendJobs(Body):

@@ -9,7 +9,7 @@ from .base import Body
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (DISPATCHER, JOB_MASTER): (
         jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob, jobs.ReportStartedJob,
-        jobs.SuspendJobs, jobs.ResumeJobs,
+        jobs.SuspendJobs, jobs.ResumeJobs, jobs.RescaleStartedJob,
     ),
     (JOB_MASTER, DISPATCHER): (
         jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered, jobs.JobsSuspended,

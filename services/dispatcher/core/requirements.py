@@ -1,0 +1,100 @@
+"""The parallelism of live jobs: what it is and may be, and another one, as a client asks.
+
+It is kept as a cancel is: in the state, from which each StartJob carries it, and in client.commands, from where a Dispatcher that has lost
+its log reads it again. The graph itself stays as it was accepted, for by that a repeated submission is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.jobgraph.problems import Problem, bounded
+from millrace.core.jobgraph.rescale import Bounds, bounds_of, changed, with_parallelism
+from millrace.core.machine import Envelope, Output, Say
+from millrace.core.messages import client, jobs
+from millrace.core.messages.attempts import Fault
+from millrace.core.messages.base import parsed
+from millrace.core.messages.requirements import Rescale
+from millrace.core.states import JobStatus
+from millrace.core.topics import shard_scope
+
+from . import admission, answers, waiting
+from .answers import refuse, reply
+from .state import EndedJob, JobRequest, LiveJob, Rescaled, State
+
+
+def update_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output]:
+    """Notes it, sends it to the job's JobMaster, and answers. One that may come too late is answered when that is known."""
+    if live.ending is not None:
+        yield from waiting.wait(state, request, envelope, live.awaiting)
+        return
+    if request.log == live.log and request.offset < live.offset:  # read again in a new generation: it was refused
+        yield from answers.not_found(request)
+        return
+    if live.shown in (JobStatus.CANCELLING, JobStatus.FAILING):
+        yield from refuse(request, "conflict", f"job {request.job} is {live.shown}: it gets no other parallelism any more")
+        return
+    graph = graph_of(live)
+    bounds = bounds_of(graph)
+    vertices, every = request.arguments["vertices"], request.arguments["parallelism"]
+    if not vertices and every is None:
+        yield from _invalid(request, [Problem((), "nothing is asked for: give `parallelism`, or `vertices` with a number for each")])
+        return
+    news = changed(bounds, vertices, every)
+    if isinstance(news, list):
+        yield from _invalid(request, news)
+        return
+    graph = with_parallelism(graph, news)
+    subtasks, settings = admission.subtasks_of(graph), state.settings
+    more = subtasks - live.subtasks
+    wide = admission.too_wide(subtasks=subtasks, max_subtasks=settings.max_live_subtasks)
+    if wide is not None:
+        yield from _invalid(request, [Problem(("vertices",), wide)])
+    elif more > 0 and state.live_subtasks + more > settings.max_live_subtasks:
+        reason = f"live jobs have {state.live_subtasks} subtasks, and max_live_subtasks is {settings.max_live_subtasks}; try again"
+        yield from refuse(request, "busy", reason)
+    else:
+        if news:
+            state.live_subtasks += more
+            live.subtasks = subtasks
+            before = live.rescaled.parallelism if live.rescaled is not None else {}
+            live.rescaled = Rescaled({**before, **news}, request.log, request.offset)
+            yield Say(shard_scope(live.shard), jobs.RescaleStartedJob(job=request.job, rescale=rescale_of(live.rescaled)))
+        now = _listed(bounds_of(graph))
+        yield from reply(request, client.RequirementsUpdated, job=request.job, changed=news, vertices=now)
+
+
+def rescale_of(rescaled: Rescaled) -> Rescale:
+    return Rescale(parallelism=dict(rescaled.parallelism), log=rescaled.log, offset=rescaled.offset)
+
+
+def describe_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output]:
+    return reply(request, client.JobRequirements, job=request.job, vertices=_listed(bounds_of(graph_of(live))))
+
+
+def refuse_ended(
+    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None
+) -> Iterator[Output]:
+    return refuse(request, "conflict", f"job {request.job} has ended already: it is {ended.status}")
+
+
+def graph_of(live: LiveJob) -> dict[str, Any]:
+    """With the parallelism that it has by now."""
+    return with_parallelism(parsed(live.graph), live.rescaled.parallelism if live.rescaled is not None else {})
+
+
+def _listed(bounds: dict[str, Bounds]) -> list[client.VertexRequirement]:
+    return [
+        client.VertexRequirement(vertex=name, parallelism=each.parallelism, most=each.most, group=each.group, why=each.why)
+        for name, each in bounds.items()
+    ]
+
+
+def _invalid(request: JobRequest, problems: list[Problem]) -> Iterator[Output]:
+    found = bounded(problems)
+    hint = f" ({found[0].hint})" if found[0].hint else ""
+    place = f"{found[0].place[-1]}: " if len(found[0].place) > 1 else ""
+    reason = f"{place}{found[0].message}{hint}" if len(found) == 1 else f"{len(found)} things are wrong"
+    told = [client.Problem(place=list(each.place), message=each.message, hint=each.hint) for each in found]
+    yield from reply(request, client.RequestRefused, kind="invalid", reason=reason, problems=told)

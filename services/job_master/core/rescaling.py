@@ -1,0 +1,78 @@
+"""A running job gets another parallelism, as a client asked for it.
+
+What runs is canceled, and its slots are given back; then the tasks are made anew from the graph with the new numbers, and all begins that
+may. What had finished and is the same stays (`carrying`). Nothing of it is a failure, and no budget of restarts is spent.
+
+Between the two steps nothing is deployed. An attempt that still ends is of a task that there may be no more, or of a subtask with another
+number: its slot must be empty before its task is gone, for who is in a slot is found by its task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.core.clocks import AtMs
+from millrace.core.jobgraph.rescale import with_parallelism
+from millrace.core.machine import Output
+from millrace.core.messages.requirements import Rescale
+from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
+
+from .carrying import leave
+from .execution_graph import begin
+from .failover import fail, unreadable
+from .plans import compile_stored, running_plan
+from .reporting import job_rescaled, subtasks_kept
+from .state import Job, Rescaled, State, move_job
+from .timers import set_timer
+
+REASON = "the job gets another parallelism"
+
+
+def ask(state: State, job: Job, asked: Rescale) -> bool:
+    """Notes what is asked for; whether anything is to change. A request that was taken before, or is older than one that was, is not taken
+    again: a Dispatcher that has lost its log reads them all once more."""
+    known = job.rescaled
+    if known is not None and known.log == asked.log and known.offset >= asked.offset:
+        return False
+    if job.status in (*ENDED_JOB, *ENDING_JOB) or job.sinks:  # too late: as a cancel, it calls back no sinks
+        return False
+    job.rescaled = known or Rescaled(asked.log, asked.offset)
+    job.rescaled.log, job.rescaled.offset = asked.log, asked.offset
+    has = _parallelism(job)
+    wanted = {name: number for name, number in asked.parallelism.items() if name in has and number != has[name]}
+    if not wanted:
+        return False
+    job.rescaling = {**(job.rescaling or {}), **wanted}
+    job.part_due_ms = None
+    set_timer(state, job)
+    return True
+
+
+def _parallelism(job: Job) -> dict[str, int]:
+    """Vertex -> what it has, or will have."""
+    now = {name: vertex.get("parallelism", 1) for name, vertex in job.graph.get("vertices", {}).items()}
+    return now | (job.rescaling or {})
+
+
+def rescale(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
+    """Makes the job's tasks anew, once no attempt is in a slot."""
+    assert job.rescaling is not None and job.rescaled is not None, f"{job.id} is not to be rescaled"
+    if any(slot.task is not None for slot in job.slots.values()):
+        if job.status is not JobStatus.RESTARTING:
+            move_job(job, JobStatus.RESTARTING, at_ms)
+        return
+    before, wanted = running_plan(state, job), job.rescaling
+    graph = with_parallelism(job.graph, wanted)
+    after = compile_stored(graph, job.planner)
+    job.rescaling = None
+    if after is None:  # the Dispatcher's build takes what this one does not
+        fail(job, unreadable(), at_ms)
+        return
+    leave(job, before, after)
+    job.rescaled.parallelism.update(wanted)
+    job.graph, job.held_until_ms = graph, None
+    state.plans.pop(job.acceptance, None)
+    begin(running_plan(state, job), job, at_ms)
+    set_timer(state, job)
+    yield job_rescaled(job, running_plan(state, job), wanted, at_ms)
+    yield from subtasks_kept(job, at_ms)

@@ -1,0 +1,77 @@
+"""A job gets another parallelism from the page: a number for each vertex that may have several subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from millrace.client import MillraceError
+from millrace.core.messages.client import VertexRequirement
+
+from ..commands import WAIT_S, Commands, NotAnswered
+from .actions import JobPath, form_of
+from .shell import PREFIX, Shell
+
+FIELD = "vertex:"
+
+
+class Line(NamedTuple):
+    """Vertices that have one parallelism: one field of the form."""
+
+    field: str
+    vertices: str
+    parallelism: int
+    most: int
+    why: str
+
+
+def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    async def refused(request: Request, job: str, headline: str, failure: MillraceError) -> Response:
+        tone = "wait" if isinstance(failure, NotAnswered) else "bad"
+        told: dict[str, Any] = {"headline": headline, "done": [(job, str(failure), tone)], "back": f"{PREFIX}/jobs/{job}"}
+        return await run_in_threadpool(lambda: shell.page(request, "done.html", "jobs", **told))
+
+    @router.get(f"{PREFIX}/jobs/{{job}}/rescale")
+    async def ask(request: Request, job: JobPath) -> Response:
+        try:
+            vertices = await commands.call(lambda client: client.requirements(job), WAIT_S)
+        except MillraceError as failure:
+            return await refused(request, job, "It cannot be rescaled", failure)
+        lines = lines_of(vertices)
+        return await run_in_threadpool(lambda: shell.page(
+            request, "rescale.html", "jobs", job=job, lines=lines, may=any(each.most > 1 for each in lines),
+            action=f"{PREFIX}/jobs/{job}/rescale", back=f"{PREFIX}/jobs/{job}", command=f"millrace rescale{stack} {job} --parallelism N",
+        ))  # fmt: skip
+
+    @router.post(f"{PREFIX}/jobs/{{job}}/rescale")
+    async def rescale(request: Request, job: JobPath) -> Response:
+        form = await form_of(shell, request)
+        given = {name.removeprefix(FIELD): str(value).strip() for name, value in form.items() if name.startswith(FIELD)}
+        numbers = {vertex: int(text) for vertex, text in given.items() if text.isascii() and text.isdigit() and 0 < len(text) < 7}
+        if not numbers or len(numbers) < len(given) or 0 in numbers.values():
+            return RedirectResponse(f"{PREFIX}/jobs/{job}/rescale", 303)
+        try:
+            await commands.rescale(job, None, numbers)
+        except NotAnswered as failure:
+            return await refused(request, job, "It is not known yet whether it is rescaled", failure)
+        except MillraceError as failure:
+            return await refused(request, job, "It was not rescaled", failure)
+        return RedirectResponse(f"{PREFIX}/jobs/{job}", 303)
+
+    return router
+
+
+def lines_of(vertices: Sequence[VertexRequirement]) -> list[Line]:
+    groups: dict[str, list[VertexRequirement]] = {}
+    for each in vertices:
+        groups.setdefault(each.group, []).append(each)
+    return [
+        Line(f"{FIELD}{name}", ", ".join(each.vertex for each in its), its[0].parallelism, its[0].most, its[0].why or "")
+        for name, its in groups.items()
+    ]
