@@ -204,7 +204,9 @@ def test_a_plan_attempt_goes_first_and_then_what_is_the_same_stays() -> None:
     word(shard, running[1], "CANCELED")
     said = word(shard, running[1], "FINISHED")
     assert [(each.task, each.subtasks) for each in told(said)] == [("p", [0])]
-    assert states(shard) == {"@plan": ["FINISHED 3"], "s": ["DEPLOYING 2", *["SCHEDULED 1"] * 3], "p": ["FINISHED 1"], "d": ["SCHEDULED 1"] * 2}
+    assert states(shard) == {
+        "@plan": ["FINISHED 3"], "s": ["DEPLOYING 2", *["SCHEDULED 1"] * 3], "p": ["FINISHED 1"], "d": ["SCHEDULED 1"] * 2,
+    }  # fmt: skip
 
 
 def test_tasks_that_come_back_have_folders_and_attempts_of_their_own() -> None:

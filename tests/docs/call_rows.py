@@ -58,6 +58,14 @@ DISPATCHER = (
     Call("cancelJob", (client.CancelJob, client.CancelAccepted, client.RequestRefused), (
         f"{MACHINE}test_cancel_of_a_live_job_goes_to_its_shard_once", f"{MACHINE}test_cancel_of_an_ended_job",
     ), "cancel", "POST /api/v1/jobs/{job}/cancel"),
+    Call("requestJobResourceRequirements", (client.DescribeRequirements, client.JobRequirements), (
+        "test_dispatcher_requirements.py:test_what_a_job_has_and_may_have",
+        "test_jobgraph_rescale.py:test_what_may_be_set_is_what_the_rules_of_a_graph_allow",
+    ), "rescale", "GET /api/v1/jobs/{job}/requirements"),
+    Call("updateJobResourceRequirements", (client.UpdateRequirements, client.RequirementsUpdated), (
+        "test_dispatcher_requirements.py:test_another_parallelism_is_noted_sent_to_the_job_master_and_answered",
+        "test_dispatcher_requirements.py:test_what_cannot_be_is_refused_with_the_reason",
+    ), "rescale", "PUT /api/v1/jobs/{job}/requirements", scenario="tests/transcripts/rescaled.txt"),
     Call("shutDownCluster", (client.ShutDownCluster, client.ClusterShutDown), (
         "test_dispatcher_closing.py:test_it_goes_step_by_step_and_is_answered_at_once_and_at_the_end",
         "test_dispatcher_closing.py:test_who_does_not_answer_is_waited_for_and_named",
@@ -244,6 +252,10 @@ JOB_MASTER = (
     Call("cancel", (jobs.CancelStartedJob,), (
         f"{JM}test_cancel_at_any_moment", f"{JM}test_finished_in_the_midst_of_a_cancel_is_canceled",
     ), "cancel", "POST /api/v1/jobs/{job}/cancel"),
+    Call("updateJobResourceRequirements", (jobs.RescaleStartedJob,), (
+        "test_job_master_rescaling.py:test_what_runs_is_canceled_and_begins_again_beside_what_stays_the_same",
+        "test_job_master_rescaling.py:test_the_same_numbers_change_nothing_and_no_request_is_taken_twice",
+    ), "rescale", "PUT /api/v1/jobs/{job}/requirements", scenario="tests/transcripts/rescaled.txt"),
     Call("suspend", (jobs.SuspendJobs, jobs.JobsSuspended, jobs.ResumeJobs), (
         "test_job_master_suspension.py:test_what_runs_is_canceled_and_runs_again_later",
         "test_job_master_suspension.py:test_asked_again_it_answers_again_and_a_job_that_comes_then_is_suspended",
@@ -349,7 +361,6 @@ ABSENT = {
     ),
     "SlotManager": (),
     "JobMaster": (
-        Absent("updateJobResourceRequirements", "UpdateRequirements", "not there yet: the graph has the parallelism"),
         Absent("triggerCheckpoint", "TriggerCheckpoint", _NO_CHECKPOINTS),
         Absent("acknowledgeCheckpoint", "AcknowledgeCheckpoint", _NO_CHECKPOINTS),
         Absent("declineCheckpoint", "DeclineCheckpoint", _NO_CHECKPOINTS),

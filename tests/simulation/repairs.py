@@ -7,7 +7,6 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.jobgraph.specs import folder_name
 from tests.simulation.cluster import Cluster
 
 
@@ -26,7 +25,7 @@ def assert_kept(cluster: Cluster, job: str, archive: dict[str, Any]) -> set[str]
             for vertex in _above(plan, task["task"]):
                 one, other = (found["graph"]["vertices"].get(vertex) for found in (archive, before))
                 assert one == other, f"I17: {job} has {where} of {of}, where {vertex} is another: {other}"
-            kept.add(f"{of}/{folder_name(plan.tasks[task['task']])}/{each['subtask']}")
+            kept.add(f"{of}/{_folder(before, task['task'])}/{each['subtask']}")
     return kept
 
 
@@ -67,6 +66,13 @@ def _finished(archive: dict[str, Any]) -> set[str]:
         f"{task['task']}[{each['subtask']}]"
         for task in archive["detail"]["tasks"] for each in task["subtasks"] if each["state"] == "FINISHED" and each["attempt"]
     }  # fmt: skip
+
+
+def _folder(archive: dict[str, Any], task: str) -> str:
+    """Of a task that has run: the one in the names of its attempts. Of a job that was rescaled its number is no place in the plan."""
+    found = next(each for each in archive["detail"]["tasks"] if each["task"] == task)
+    logs = [log["path"] for each in found["subtasks"] for log in each["logs"]]
+    return str(logs[0].rpartition("/")[2].partition(".")[0])
 
 
 def _above(plan: Plan, task: str) -> set[str]:

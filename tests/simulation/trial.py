@@ -27,6 +27,7 @@ from millrace.core.messages.client import (
     ListTaskManagers,
     ReportNow,
     Request,
+    UpdateRequirements,
 )
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from millrace.runtime.service import BALANCE_S
@@ -50,6 +51,7 @@ REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
 HEARD = {"jvm", "storage", "puts"}  # faults that keep nobody from being heard
 LIVE_MOST = 3  # jobs, in a paced trial
+RESCALES_MOST = 3  # of a job
 REPAIRS_MOST = 2  # of a job, one after the other
 STEPS_MOST = 200_000  # of the cluster, in all: a trial takes some thousands
 
@@ -113,6 +115,9 @@ class Trial:
         self._repairing = random.Random(f"repairs {self.seed}")
         self._repairs = self.shape.get("repairs", self._repairing.choice((0.0, 0.0, 0.5)))
         self._looked_at: dict[str, None] = {}  # ended jobs of which it is drawn whether they are repaired
+        self._rescaling = random.Random(f"rescales {self.seed}")
+        rescaled = self.shape.get("rescales", self._rescaling.choice((0.0, 0.3, 0.6)))
+        self._to_rescale = [job for job in self.jobs for _ in range(RESCALES_MOST) if self._rescaling.random() < rescaled]
         self._repaired: dict[str, str] = {}  # new job -> correlation of its submission
 
     def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
@@ -228,10 +233,22 @@ class Trial:
             self._early.setdefault(job, []).append(client.cancel(job))
         if self._repairs:
             self._repair()
+        if self._to_rescale and self._rescaling.random() < 0.2:
+            self._rescale()
         if self._to_cancel and chance.random() < 0.05:
             job = self._to_cancel.pop(0)
             self._canceled[job] = None
             client.cancel(job)
+
+    def _rescale(self) -> None:
+        """A client gives a job another parallelism: of all that may have it, or of one vertex. Some of these cannot be."""
+        job = self._to_rescale.pop(self._rescaling.randrange(len(self._to_rescale)))
+        vertices = list(workload.drawn(self.seed, job, self.shape.get("graphs", workload.KINDS))["vertices"])
+        number, one = self._rescaling.choice((1, 2, 3, 4)), self._rescaling.choice((None, self._rescaling.choice(vertices)))
+        if one is None:
+            self.cluster.client.ask(UpdateRequirements, job=job, parallelism=number)
+        else:
+            self.cluster.client.ask(UpdateRequirements, job=job, vertices={one: number})
 
     def _repair(self) -> None:
         """Some of those that FAILED or were CANCELED are repaired; what is accepted is a job as any other."""

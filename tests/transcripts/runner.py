@@ -203,6 +203,14 @@ class Scenario:
         self.cluster.client.ask(request, **fields)
         yield from ()
 
+    def rescale(self, words: list[str]) -> Iterator[str]:
+        """rescale JOB N | VERTEX=N...: another parallelism."""
+        job, *given = words
+        vertices = {vertex: int(number) for vertex, equals, number in (word.partition("=") for word in given) if equals}
+        every = next((int(word) for word in given if "=" not in word), None)
+        self.cluster.client.ask(client.UpdateRequirements, job=job, parallelism=every, vertices=vertices)
+        yield from ()
+
     def schedule(self, words: list[str]) -> Iterator[str]:
         """schedule NAME GRAPH [FIELD=VALUE...]: sets a schedule with this graph."""
         fields = dict(word.partition("=")[::2] for word in words[2:])
@@ -332,6 +340,7 @@ COMMANDS: dict[str, Callable[[Scenario, list[str]], Iterator[str]]] = {
     "provider": Scenario.provide,
     "submit": Scenario.submit,
     "ask": Scenario.ask,
+    "rescale": Scenario.rescale,
     "schedule": Scenario.schedule,
     "send": Scenario.send,
     "run": Scenario.go,

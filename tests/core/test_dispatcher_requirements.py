@@ -1,0 +1,142 @@
+"""The Dispatcher's machine: a job's parallelism is told, and changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.core.jobgraph.model import dump
+from millrace.core.jobgraph.validate import validate
+from millrace.core.machine import PeerBorn, Publish, Say
+from millrace.core.messages import client, jobs
+from millrace.core.messages.records import Client
+from millrace.core.messages.requirements import Rescale
+from tests.core.of_dispatcher import JOB, SHARD, World, asks, bodies, described, ended, settled
+
+GRAPH = dump(validate({
+    "name": "one",
+    "vertices": {
+        "a": {"sql": "SELECT 1 AS x"},
+        "b": {"sql": "SELECT x FROM a", "parallelism": 2, "inputs": {"a": "hash(x)"}},
+        "c": {"sql": "SELECT x FROM b", "parallelism": 2, "inputs": {"b": "forward"}},
+    },
+}))  # fmt: skip
+ALONE = "parallelism 2 needs an input by forward or hash: else every subtask computes the same rows"
+
+
+def accepted(**settings: Any) -> World:
+    world = settled(**settings)
+    world.accept(graph=GRAPH)
+    return world
+
+
+def listed(b: int = 2) -> list[client.VertexRequirement]:
+    one = client.VertexRequirement(vertex="a", parallelism=1, most=1, group="a", why=ALONE)
+    return [one, *(client.VertexRequirement(vertex=name, parallelism=b, most=128, group="b") for name in "bc")]
+
+
+def update(parallelism: int | None = None, **vertices: int) -> client.UpdateRequirements:
+    return client.UpdateRequirements(job=JOB, parallelism=parallelism, vertices=vertices, reply_to="c", correlation="2")
+
+
+def refused(world: World, request: client.Request) -> client.RequestRefused:
+    [said] = world.request(request)
+    assert isinstance(said, Publish) and isinstance(said.body, client.RequestRefused)
+    return said.body
+
+
+def test_what_a_job_has_and_may_have() -> None:
+    answer = client.JobRequirements(correlation="2", job=JOB, vertices=listed())
+    assert accepted().request(asks(client.DescribeRequirements)) == [Publish("client.replies", "c", answer)]
+
+
+def test_another_parallelism_is_noted_sent_to_the_job_master_and_answered() -> None:
+    world = accepted()
+    sent, answer = world.request(update(c=4))
+    rescale = Rescale(parallelism={"b": 4, "c": 4}, log="l", offset=world.offset - 1)
+    assert sent == Say(SHARD, jobs.RescaleStartedJob(job=JOB, rescale=rescale))
+    assert answer.body == client.RequirementsUpdated(correlation="2", job=JOB, changed={"b": 4, "c": 4}, vertices=listed(4))
+    assert (world.state.live[JOB].subtasks, world.state.live_subtasks) == (9, 9)
+    [start] = [each for each in bodies(world.tell(PeerBorn(SHARD, 2), sender=SHARD)) if isinstance(each, jobs.StartJob)]
+    assert (start.rescale, start.graph) == (rescale, GRAPH), "a new life of the JobMaster begins with it"
+
+
+def test_the_same_numbers_are_answered_and_nobody_is_asked() -> None:
+    world = accepted()
+    [answer] = bodies(world.request(update(2)))
+    assert (answer.changed, answer.vertices, world.state.live[JOB].rescaled) == ({}, listed(), None)
+    world.request(update(3))
+    [again] = bodies(world.request(update(3)))
+    assert (again.changed, again.vertices) == ({}, listed(3))
+
+
+def test_what_was_asked_for_adds_up_and_back_again_is_a_change_as_any_other() -> None:
+    world = accepted()
+    world.request(update(5))
+    sent, _ = bodies(world.request(update(b=2)))
+    assert sent.rescale.parallelism == {"b": 2, "c": 2}
+
+
+@pytest.mark.parametrize(("request_", "reason"), [
+    (update(a=2), f"a: stays at 1, not 2: {ALONE}"),
+    (update(d=2), "d: no vertex is called d (did you mean a?)"),
+    (update(b=129), "b: must be at most 128, not 129"),
+    (update(), "nothing is asked for: give `parallelism`, or `vertices` with a number for each"),
+    (update(b=3, c=4), "c: has 4, and b has 3: forward needs equal parallelism"),
+    (update(a=2, d=2), "2 things are wrong"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_reason(request_: client.Request, reason: str) -> None:
+    world = accepted()
+    said = refused(world, request_)
+    assert (said.kind, said.reason.replace("vertices are a, b, c", "did you mean a?"), bool(said.problems)) == ("invalid", reason, True)
+    assert world.state.live[JOB].rescaled is None
+
+
+def test_no_job_has_more_subtasks_than_there_may_be() -> None:
+    world = accepted(max_live_subtasks=20)
+    assert refused(world, update(64)).problems[0].message == (
+        "its vertices have 129 subtasks in all, and max_live_subtasks is 20: lower their parallelism"
+    )
+    world.accept("job-b", graph=GRAPH)
+    said = refused(world, update(8))
+    assert (said.kind, said.reason) == ("busy", "live jobs have 10 subtasks, and max_live_subtasks is 20; try again")
+    assert len(world.request(update(4))) == 2
+
+
+def test_a_job_that_ends_or_has_ended_is_left_alone() -> None:
+    world = settled()
+    assert [each.effect.type for each in world.request(update(3))] == ["FindJob"]
+    world = accepted()
+    world.tell(jobs.JobStatusChanged(job=JOB, status="FAILING"), sender=SHARD)
+    assert refused(world, update(3)).reason == f"job {JOB} is FAILING: it gets no other parallelism any more"
+    world = accepted()
+    world.request(asks(client.CancelJob))
+    said = refused(world, update(3))
+    assert (said.kind, said.reason) == ("conflict", f"job {JOB} is CANCELLING: it gets no other parallelism any more")
+    world = accepted()
+    world.end()
+    assert world.request(update(3)) == [], "it is answered when the ending is stored"
+    world = accepted()
+    world.finish()
+    said = refused(world, update(3))
+    assert (said.kind, said.reason) == ("conflict", f"job {JOB} has ended already: it is FINISHED")
+    assert refused(world, asks(client.DescribeRequirements)).kind == "conflict"
+
+
+def test_one_that_came_before_the_job_is_not_for_it() -> None:
+    world = accepted()
+    early = Client(log="l", prev=-1, offset=0, request=update(3), decided=True)
+    assert bodies(world.tell(early))[0].kind == "not_found"
+
+
+def test_the_archive_has_the_numbers_that_the_job_ran_with_at_last() -> None:
+    """What came too late for its JobMaster is no part of that."""
+    for ran in ({"b": 4, "c": 4}, {}):
+        world = accepted()
+        world.request(update(4))
+        acceptance = world.state.live[JOB].acceptance
+        archive = described(JOB, acceptance, rescaled=ran)
+        [do] = world.tell(ended(JOB, acceptance).model_copy(update={"archive": archive}), sender=SHARD)
+        assert do.effect.archive.graph["vertices"]["b"]["parallelism"] == ran.get("b", 2)
+        assert do.effect.ending.digest == "d"
