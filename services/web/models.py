@@ -351,10 +351,10 @@ class Canceled(Shape):
     url: str
 
 
-class Rescale(Shape):
+class Rescale(BaseModel):
     """Another parallelism for vertices of a job."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", strict=True)
 
     parallelism: Count | None = None
     """Of each vertex that may have several subtasks; null: of none."""

@@ -118,6 +118,12 @@ JOB_MASTER = (
              f"{RESTARTS}test_fixed_delay_restarts_so_often_and_no_more", f"{RESTARTS}test_none_fails_at_once",
              f"{OF_JM}test_after_its_restarts_the_job_fails_with_the_cause",
          )),
+    Item("AdaptiveSchedulerTest", "testRequestDefaultResourceRequirements, testRequestUpdatedResourceRequirements",
+         "What a job is to have is 1 up to the parallelism of its graph, then up to what was asked for last.", (
+             "test_flink_requirements.py:test_each_vertex_is_told_with_its_bounds_and_gets_the_upper_one",
+             "test_dispatcher_requirements.py:test_the_same_numbers_are_answered_and_nobody_is_asked",
+             "test_job_master_rescaling.py:test_what_runs_is_canceled_and_begins_again_beside_what_stays_the_same",
+         )),
 )  # fmt: skip
 
 TASK_MANAGER = (
@@ -302,7 +308,8 @@ WITHOUT = (
     Without("FileExecutionGraphInfoStoreTest", "testCacheLoading, testCloseCleansUp",
             "none: no Dispatcher holds archives, and none deletes them with its process"),
     Without("DefaultExecutionPlanStoreTest", "own changes are not notified", "none: nobody watches the keys of jobs"),
-    Without("AdaptiveSchedulerTest", "68 tests", "not there yet: requirements that change"),
+    Without("AdaptiveSchedulerTest", "the other tests of 68",
+            "not there yet: a job that runs with fewer slots than it asks for, or takes more as they come"),
     Without("BatchJobRecoveryTest", "7 tests", "none: every job is recovered, from the log of its JobMaster"),
     Without("SpeculativeExecutionTest", "15 tests", "not there yet: speculative attempts"),
 )  # fmt: skip

@@ -55,6 +55,16 @@ DISPATCHER = (
          "Graph and result are one key, so there is never both; what is dirty is cleaned up and not run.", (
              f"{D}test_a_dirty_end_without_a_graph_is_cleaned_up_and_starts_nothing",
          )),
+    Item("DispatcherTest", "testJobResourceRequirementsAreGuardedAgainstConcurrentModification",
+         "Two changes are two records, taken in their order; none waits for another, and the last one counts.", (
+             f"{DC}requirements.py:test_what_was_asked_for_adds_up_and_back_again_is_a_change_as_any_other",
+             "test_job_master_rescaling.py:test_asked_again_while_attempts_end_the_last_one_counts_and_its_numbers_add_up",
+         )),
+    Item("DispatcherTest", "testInvalidResourceRequirementsUpdate", "What cannot be is refused, with all that is wrong.", (
+        f"{DC}requirements.py:test_what_cannot_be_is_refused_with_the_reason",
+        f"{DC}requirements.py:test_no_job_has_more_subtasks_than_there_may_be",
+        "tests/transcripts/rescaled.txt",
+    )),
     Item("DispatcherTest", "testJobStatusIsShownDuringTermination", "A job's status is served while its end is stored and cleaned up.", (
         f"{D}test_the_status_of_a_job_is_served_while_its_end_is_stored_and_while_it_is_cleaned_up",
     )),
@@ -282,8 +292,7 @@ WITHOUT = (
     Without("DispatcherTest", "testInvalidCallDuringInitialization", "not there yet: savepoints"),
     Without("DispatcherTest", "testOnRemovedJobGraphDoesNotCleanUpHAFiles",
             "not there yet: keys that others write; only a leader writes a job's key, and it compares its epoch"),
-    Without("DispatcherTest", "testJobResourceRequirementsAreGuardedAgainstConcurrentModification, "
-            "testInvalidResourceRequirementsUpdate, testPersistErrorHandling", "not there yet: requirements that change"),
+    Without("DispatcherTest", "testPersistErrorHandling", "none: a change is a record of the Dispatcher's log first"),
     Without("DispatcherTest", "testRecoverJobFailsWhenJobNotFound, testRecoverJobSuccessfully, "
             "testRemainingSuspendedJobsCleanedWhenApplicationReachesTerminalState", "none: recovery is of all jobs, and by itself"),
     Without("SessionDispatcherLeaderProcessTest", "onAddedExecutionPlan_submitsRecoveredJob, _ifNotRunning_isBeingIgnored, "

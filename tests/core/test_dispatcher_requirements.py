@@ -124,6 +124,25 @@ def test_a_job_that_ends_or_has_ended_is_left_alone() -> None:
     assert refused(world, asks(client.DescribeRequirements)).kind == "conflict"
 
 
+def test_a_dispatcher_that_has_lost_its_log_has_it_from_the_job_master_or_reads_it_again() -> None:
+    world = accepted()
+    acceptance = world.state.live[JOB].acceptance
+    told = Rescale(parallelism={"b": 4, "c": 4}, log="l", offset=90)
+    started = jobs.JobMasterStarted(job=JOB, status="RUNNING", acceptance="another", rescale=told)
+    world.tell(started, sender=SHARD)
+    assert world.state.live[JOB].rescaled is None, "of another acceptance"
+    world.tell(started.model_copy(update={"acceptance": acceptance}), sender=SHARD)
+    assert (world.state.live[JOB].subtasks, world.state.live_subtasks) == (9, 9)
+    again = Client(log="l", prev=88, offset=89, request=update(7), decided=True)
+    [answer] = bodies(world.tell(again))
+    assert (answer.changed, answer.vertices) == ({}, listed(4)), "a later one was decided"
+    older = told.model_copy(update={"offset": 3, "parallelism": {"b": 1}})
+    world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING", acceptance=acceptance, rescale=older), sender=SHARD)
+    assert world.state.live[JOB].rescaled.parallelism == {"b": 4, "c": 4}
+    sent, _ = bodies(world.tell(Client(log="l", prev=90, offset=91, request=update(5))))
+    assert sent.rescale == Rescale(parallelism={"b": 5, "c": 5}, log="l", offset=91)
+
+
 def test_one_that_came_before_the_job_is_not_for_it() -> None:
     world = accepted()
     early = Client(log="l", prev=-1, offset=0, request=update(3), decided=True)

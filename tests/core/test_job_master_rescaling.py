@@ -296,7 +296,8 @@ def test_a_dispatcher_that_was_born_anew_says_again_what_a_job_is_to_have() -> N
     shard = running_b()
     again = Rescale(parallelism={"d": 2}, log=LOG, offset=3)
     assert kinds(shard.start(WIDE, rescale=again))[:2] == ["dispatcher JobMasterStarted RUNNING", "task-manager CancelTasks"]
-    assert kinds(shard.start(WIDE, rescale=again)) == ["dispatcher JobMasterStarted RESTARTING"]
+    [started] = shard.start(WIDE, rescale=again)
+    assert (started.body.status, started.body.acceptance, started.body.rescale) == ("RESTARTING", "acc-j", again)
 
 
 def test_a_gang_wants_all_its_slots_together_again() -> None:

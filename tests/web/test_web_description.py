@@ -34,6 +34,7 @@ from services.web.commands import Commands
 from services.web.follow import Follows
 from services.web.view import View
 from tests.client.asked import Asked
+from tests.web.rescaled import Rescaling
 from tests.web.scheduled import Scheduled
 from tests.web.test_web_kept import detail
 from tests.web.test_web_tables import T0, Story, accepted, attempt
@@ -59,12 +60,13 @@ CHECKS = (
 """Not that all that its schemas allow is taken: a graph that is an object need be no graph."""
 
 
-class Some(Asked, Scheduled):
+class Some(Asked, Scheduled, Rescaling):
     """In place of a client: a cluster that knows job j, with each kind of answer and refusal."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
         Scheduled.__init__(self)
+        Rescaling.__init__(self)
         self.jobs: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -203,7 +205,7 @@ def test_it_stands_for_a_client() -> None:
 
     from millrace.client import Millrace
 
-    of_jobs = ("submit", "cancel", "show", "report_now", "result", "files", "status", "events")
+    of_jobs = ("submit", "cancel", "rescale", "requirements", "show", "report_now", "result", "files", "status", "events")
     for name in (*of_jobs, "dead_letters", "task_manager", "service", "services"):
         real, mine = inspect.signature(getattr(Millrace, name)), inspect.signature(getattr(Some, name))
         asked = [each.name for each in mine.parameters.values() if each.kind is not each.VAR_KEYWORD]

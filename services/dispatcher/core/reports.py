@@ -13,7 +13,7 @@ from millrace.core.messages import jobs
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import shard_scope
 
-from . import answers, questions
+from . import answers, questions, requirements
 from .state import Recovery, State
 
 Outputs = Iterator[Output]
@@ -24,6 +24,8 @@ def on_job_master_started(state: State, body: jobs.JobMasterStarted, envelope: E
     live = state.live.get(body.job)
     if live is not None:
         live.status, live.waiting, live.position, live.expected_ms = body.status, None, None, None
+        if body.rescale is not None and body.acceptance == live.acceptance:
+            requirements.take_back(state, live, body.rescale)
     else:
         yield from _report_of_no_live_job(state, body.job, envelope)
 

@@ -1,7 +1,8 @@
 """The parallelism of live jobs: what it is and may be, and another one, as a client asks.
 
 It is kept as a cancel is: in the state, from which each StartJob carries it, and in client.commands, from where a Dispatcher that has lost
-its log reads it again. The graph itself stays as it was accepted, for by that a repeated submission is known.
+its log reads it again. And the job's JobMaster, which has taken it, tells it to each new life of the Dispatcher. The graph itself stays
+as it was accepted, for by that a repeated submission is known.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ def update_live(state: State, request: JobRequest, envelope: Envelope, live: Liv
     if request.log == live.log and request.offset < live.offset:  # read again in a new generation: it was refused
         yield from answers.not_found(request)
         return
+    known = live.rescaled
+    if known is not None and known.log == request.log and known.offset >= request.offset:  # read again, and decided before
+        yield from _answer(request, {}, graph_of(live))
+        return
     if live.shown in (JobStatus.CANCELLING, JobStatus.FAILING):
         yield from refuse(request, "conflict", f"job {request.job} is {live.shown}: it gets no other parallelism any more")
         return
@@ -58,11 +63,26 @@ def update_live(state: State, request: JobRequest, envelope: Envelope, live: Liv
         if news:
             state.live_subtasks += more
             live.subtasks = subtasks
-            before = live.rescaled.parallelism if live.rescaled is not None else {}
+            before = known.parallelism if known is not None else {}
             live.rescaled = Rescaled({**before, **news}, request.log, request.offset)
             yield Say(shard_scope(live.shard), jobs.RescaleStartedJob(job=request.job, rescale=rescale_of(live.rescaled)))
-        now = _listed(bounds_of(graph))
-        yield from reply(request, client.RequirementsUpdated, job=request.job, changed=news, vertices=now)
+        yield from _answer(request, news, graph)
+
+
+def _answer(request: JobRequest, changed: dict[str, int], graph: dict[str, Any]) -> Iterator[Output]:
+    return reply(request, client.RequirementsUpdated, job=request.job, changed=changed, vertices=_listed(bounds_of(graph)))
+
+
+def take_back(state: State, live: LiveJob, told: Rescale) -> None:
+    """What the job's JobMaster has taken, where this Dispatcher knows neither that nor a later one: it has lost its log, and the requests
+    may be gone from client.commands."""
+    known = live.rescaled
+    if known is not None and (known.log != told.log or known.offset >= told.offset):
+        return
+    live.rescaled = Rescaled(dict(told.parallelism), told.log, told.offset)
+    subtasks = admission.subtasks_of(graph_of(live))
+    state.live_subtasks += subtasks - live.subtasks
+    live.subtasks = subtasks
 
 
 def rescale_of(rescaled: Rescaled) -> Rescale:

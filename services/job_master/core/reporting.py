@@ -20,6 +20,7 @@ from millrace.core.messages.events import (
 from millrace.core.messages.execution import JobDetail, TaskInput, TaskOutline
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.messages.progress import AttemptProgress
+from millrace.core.messages.requirements import Rescale
 from millrace.core.states import ExecutionState
 from millrace.core.topics import DISPATCHER, OUTPUT_BYTES_MAX, task_manager_name
 from millrace.core.trace_context import HEADER, of_facts
@@ -106,7 +107,12 @@ def job_rescaled(job: Job, plan: Plan, parallelism: dict[str, int], at_ms: AtMs)
 
 def job_started(job: Job) -> Say:
     """The answer to StartJob, and what a new life of the Dispatcher is sent."""
-    return Say(DISPATCHER, JobMasterStarted(job=job.id, status=job.status.value))
+    asked = job.rescaled
+    if asked is None:
+        return Say(DISPATCHER, JobMasterStarted(job=job.id, status=job.status.value))
+    rescale = Rescale(parallelism={**asked.parallelism, **(job.rescaling or {})}, log=asked.log, offset=asked.offset)
+    started = JobMasterStarted(job=job.id, status=job.status.value, acceptance=job.acceptance, rescale=rescale)
+    return Say(DISPATCHER, started)
 
 
 def status_changed(job: Job) -> Say:

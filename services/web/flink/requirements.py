@@ -27,14 +27,14 @@ UNSET = -1
 
 
 class Parallelism(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     lower: Annotated[int, Field(alias="lowerBound")] = UNSET
     upper: Annotated[int, Field(alias="upperBound")] = UNSET
 
 
 class Requirement(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     parallelism: Parallelism
 
@@ -95,7 +95,7 @@ async def _most(commands: Commands, job: Job) -> dict[str, tuple[int, int]]:
     known = {each.vertex: each for each in vertices}
     names = [task.name for task in job.tasks if all(vertex in known for vertex in task.name.split("+"))]
     return {
-        name: (known[name.split("+")[0]].parallelism, min(known[vertex].most for vertex in name.split("+"))) for name in names
+        name: (known[name.split("+")[0]].parallelism, max(known[vertex].most for vertex in name.split("+"))) for name in names
     }
 
 

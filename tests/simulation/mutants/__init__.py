@@ -62,6 +62,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     log,
     outside,
     repairing,
+    rescaling,
     restored,
     sharing,
     shutting,

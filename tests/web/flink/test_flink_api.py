@@ -360,7 +360,6 @@ def test_metrics_have_ids_alone_without_get_and_those_asked_for_with_it(web: Tes
     ("PATCH", "/jobs/J?mode=kill", 400),
     ("PATCH", "/jobs/J?mode=stop", 308),
     ("PATCH", "/jobs/J/rescaling?parallelism=2", 503),
-    ("GET", "/jobs/J/resource-requirements", 404),
     ("GET", "/jobs/J/rescales/overview", 404),
     ("POST", "/jobs", 501),
     ("DELETE", "/cluster", 403),

@@ -28,6 +28,7 @@ from services.web.page import page
 from services.web.processes import Processes
 from services.web.view import View
 from tests.client.asked import Asked
+from tests.web.rescaled import Rescaling
 from tests.web.scheduled import Scheduled
 
 RUNNING, FAILED, FINISHED = "flight-delays-9f3c21ab", "flight-delays-2b7e90c4", "flight-delays-61d09e3f"
@@ -73,7 +74,7 @@ CAUSE = {
 ROWS = {"flights": 336_776, "weather": 26_115, "airlines": 16, "joined": 328_521, "report": 43}
 
 
-class Cluster(Asked, Scheduled):
+class Cluster(Asked, Scheduled, Rescaling):
     """What Kafka and the blob server are asked. `sent`: the commands that came."""
 
     members: Mapping[str, int] = {"task-manager-1": 4, "task-manager-3": 2}
@@ -88,6 +89,7 @@ class Cluster(Asked, Scheduled):
         self.storage = Storage("memory://page-seed")
         super().__init__(self.storage)
         self.changed: list[tuple[Any, ...]] = []  # of schedules
+        self.rescaled: list[tuple[Any, ...]] = []
         self.now_ms = now_ms
         self.view = View({}, {}, 20_000)
         self.view.load({})

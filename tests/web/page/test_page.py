@@ -29,7 +29,7 @@ SCREENS = (
     "/taskmanagers/task-manager-1?tab=logs", "/taskmanagers/task-manager-1?tab=threads&slot=0",
     "/services", "/services/dispatcher-2", "/services/web-1?tab=logs", "/services/web-1?tab=threads",
     "/letters?letter=401", "/more", "/submit",
-    f"/jobs/{RUNNING}/cancel", f"/jobs/{RUNNING}/again",
+    f"/jobs/{RUNNING}/cancel", f"/jobs/{RUNNING}/again", f"/jobs/{RUNNING}/rescale",
 )  # fmt: skip
 
 

@@ -141,6 +141,10 @@ class JobMasterStarted(Body):
     version: Literal[1] = 1
     job: str
     status: str
+    acceptance: Annotated[str, Field(exclude_if=lambda acceptance: not acceptance)] = ""
+    """With `rescale`."""
+    rescale: Annotated[Rescale | None, Field(exclude_if=unless_set)] = None
+    """The parallelism that clients have asked for: a Dispatcher that has lost its log may not find these requests again."""
 
 
 class JobStatusChanged(Body):

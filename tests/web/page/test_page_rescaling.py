@@ -1,0 +1,45 @@
+"""A job gets another parallelism from its page."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.web.rescaled import WHY
+
+from .seed import FINISHED, RUNNING, Cluster
+from .test_page import NOW, said, token
+
+ROUTE = f"/page/jobs/{RUNNING}/rescale"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+    return Cluster(NOW, 120)
+
+
+@pytest.fixture
+def web(cluster: Cluster) -> TestClient:
+    return TestClient(cluster.app(), base_url="http://127.0.0.1", follow_redirects=False)
+
+
+def test_the_numbers_are_asked_for_and_go_as_anyones_do(web: TestClient, cluster: Cluster) -> None:
+    assert ROUTE in web.get(f"/page/jobs/{RUNNING}").text and "/rescale" not in web.get(f"/page/jobs/{FINISHED}").text
+    html = web.get(ROUTE).text
+    asked = said(html)
+    assert f"Rescale {RUNNING}?" in asked and f"1 {WHY}" in asked and f"millrace rescale {RUNNING} --parallelism N" in asked
+    assert 'name="vertex:a" min="1" max="128" value="2"' in html and "b, c" in asked and 'name="vertex:app"' not in html
+    answer = web.post(ROUTE, data={"token": token(web), "vertex:a": "3", "vertex:b": "1"})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/page/jobs/{RUNNING}")
+    assert cluster.rescaled == [(RUNNING, None, {"a": 3, "b": 1})]
+
+
+def test_what_is_no_number_of_subtasks_is_asked_for_again_and_a_refusal_is_told(web: TestClient, cluster: Cluster) -> None:
+    for wrong in ("0", "", "x", "-1", "1e3", "9999999"):
+        answer = web.post(ROUTE, data={"token": token(web), "vertex:a": wrong})
+        assert (answer.status_code, answer.headers["location"]) == (303, ROUTE)
+    assert web.post(ROUTE, data={"vertex:a": "3"}).status_code == 403, "without the page's token"
+    assert cluster.rescaled == []
+    assert "It was not rescaled" in said(web.post(ROUTE, data={"token": token(web), "vertex:app": "2"}).text)
+    assert "It cannot be rescaled unknown there is no job unknown" in said(web.get("/page/jobs/unknown/rescale").text)
