@@ -99,7 +99,12 @@ RETRIED = here("kill", faults=2, replicas=2, failing=0.6, canceled=0.05, graphs=
 
 REPAIRED = here("kill", faults=2, repairs=1.0, failing=0.4, canceled=0.5, graphs=(wide, joined, diamond))
 
+RESCALED = here("kill", faults=2, rescales=0.9, canceled=0.05, failing=0.05, timing=LONG, graphs=(wide, joined, diamond))
+
 BY_NAME: dict[str, tuple[Here, ...]] = {
+    "attempts of a rescaled job count anew": (RESCALED,),
+    "a rescale waits for no attempt": (RESCALED,),
+    "a rescale spends a restart": (RESCALED,),
     "kept data are deleted": (REPAIRED,),
     "kept rows are looked for in vain": (REPAIRED,),
     "a task is kept by its name": (REPAIRED,),

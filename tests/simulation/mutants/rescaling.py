@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.job_master.core import carrying, lifecycle, rescaling
+from services.job_master.core import rescaling, scheduling
 from tests.simulation.mutants import around, mutant
 
 
-@mutant(20, "job_master/core/carrying.py:leave", "attempts of a rescaled job count from one again")
-def numbers_are_used_twice() -> None:
+@mutant(20, "job_master/core/carrying.py:leave", "attempts of a rescaled job have names that others had before")
+def attempts_of_a_rescaled_job_count_anew() -> None:
     def left(original: Any, job: Any, before: Any, after: Any) -> None:
         original(job, before, after)
         job.rescaled.attempts = {}
 
-    around(carrying, "leave", left)
     around(rescaling, "leave", left)
 
 
-@mutant(20, "job_master/core/carrying.py:leave", "a task of a rescaled job has the folder that another one had before")
-def folders_are_used_twice() -> None:
-    def left(original: Any, job: Any, before: Any, after: Any) -> None:
-        original(job, before, after)
-        job.rescaled.folders = {}
-
-    around(rescaling, "leave", left)
-
-
-@mutant(20, "job_master/core/lifecycle.py:_rescale", "a job gets other tasks while attempts of those before still run")
-def attempts_are_not_canceled() -> None:
-    def asked(original: Any, state: Any, job: Any, asked: Any) -> bool:
-        done: bool = original(state, job, asked)
+@mutant(20, "job_master/core/rescaling.py:rescale", "a job gets other tasks while attempts of those before still run")
+def a_rescale_waits_for_no_attempt() -> None:
+    def asked(original: Any, state: Any, job: Any, what: Any) -> bool:
+        done: bool = original(state, job, what)
         if done:
             for slot in job.slots.values():
-                slot.task = None
+                if slot.task is not None:
+                    job.tasks[slot.task].rows[slot.subtask].allocation = None
+                    slot.task = None
         return done
 
     around(rescaling, "ask", asked)
-    assert lifecycle.rescaling is rescaling
+
+
+@mutant(20, "job_master/core/rescaling.py:rescale", "a rescale is a restart, and a job has fewer of them left")
+def a_rescale_spends_a_restart() -> None:
+    def rescale(original: Any, state: Any, job: Any, at_ms: Any) -> Any:
+        before = job.rescaling
+        yield from original(state, job, at_ms)
+        job.restarts += before is not None and job.rescaling is None
+
+    around(scheduling, "rescale", rescale)
