@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo, ForMs, Reason
-from millrace.core.messages.client import InspectedAttempt, SlotDescribed, VertexRequirement
+from millrace.core.messages.client import InspectedAttempt, SlotDescribed
 from millrace.core.messages.execution import JobOrigin
 from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
-from millrace.core.messages.requirements import Count
 from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
 
 from .problems import Mistake
@@ -349,31 +348,6 @@ class Canceled(Shape):
     status: str | None
     """Of the job, when the cluster answered; null: it has not answered yet."""
     url: str
-
-
-class Rescale(BaseModel):
-    """Another parallelism for vertices of a job."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", strict=True)
-
-    parallelism: Count | None = None
-    """Of each vertex that may have several subtasks; null: of none."""
-    vertices: Annotated[dict[str, Count], Field(max_length=1000)] = Field(default_factory=dict)
-    """Vertex -> its parallelism, which goes before the other. Vertices that `forward` joins with it get the same."""
-
-
-class Requirements(Shape):
-    """What parallelism the vertices of a job have, and may have."""
-
-    job: str
-    vertices: list[VertexRequirement]
-
-
-class Rescaled(Requirements):
-    """As they are now."""
-
-    changed: dict[str, int]
-    """Vertex -> its new parallelism, of those that had another one; empty: nothing changes."""
 
 
 class PlannedInput(Shape):

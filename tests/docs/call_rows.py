@@ -61,7 +61,7 @@ DISPATCHER = (
     Call("requestJobResourceRequirements", (client.DescribeRequirements, client.JobRequirements), (
         "test_dispatcher_requirements.py:test_what_a_job_has_and_may_have",
         "test_jobgraph_rescale.py:test_what_may_be_set_is_what_the_rules_of_a_graph_allow",
-    ), "rescale", "GET /api/v1/jobs/{job}/requirements"),
+    ), "rescale", "GET /api/v1/jobs/{job}/requirements", scenario="tests/transcripts/rescaled.txt"),
     Call("updateJobResourceRequirements", (client.UpdateRequirements, client.RequirementsUpdated), (
         "test_dispatcher_requirements.py:test_another_parallelism_is_noted_sent_to_the_job_master_and_answered",
         "test_dispatcher_requirements.py:test_what_cannot_be_is_refused_with_the_reason",

@@ -3,8 +3,8 @@
 What runs is canceled, and its slots are given back; then the tasks are made anew from the graph with the new numbers, and all begins that
 may. What had finished and is the same stays (`carrying`). Nothing of it is a failure, and no budget of restarts is spent.
 
-Between the two steps nothing is deployed. An attempt that still ends is of a task that there may be no more, or of a subtask with another
-number: its slot must be empty before its task is gone, for who is in a slot is found by its task.
+Between the two steps nothing is deployed. An attempt that still ends is of a task that there may be no more. Its slot must be empty before
+that task is gone, for who is in a slot is found by its task.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ..listing import BadCursor, Listing
 from ..problems import Refusal, of_failure, responses
 from ..view import View
 from .asking import WAIT, JobPath, WaitS, check_ready, shown, wrong_parameter
+from .requirements import add_requirements
 
 PAGE_MOST = 1000
 TIME_MOST = 1 << 53
@@ -92,23 +93,9 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
             response.status_code, response.headers["Location"] = 202, where
             return models.Canceled(job=job, status=None, url=where)
 
-    _add_requirements(router, commands)
+    add_requirements(router, commands)
     _add_failures(router, view, commands)
     return router
-
-
-def _add_requirements(router: APIRouter, commands: Commands) -> None:
-    @router.get("/jobs/{job}/requirements", responses=responses(400, 404, 409, 429, 503, 504))
-    async def requirements(job: JobPath, wait_s: WaitS = WAIT) -> models.Requirements:
-        """The parallelism of each vertex of a job that has not ended, and what it may be."""
-        return models.Requirements(job=job, vertices=await commands.call(lambda client: client.requirements(job), wait_s))
-
-    @router.put("/jobs/{job}/requirements", responses=responses(400, 403, 404, 408, 409, 413, 429, 503, 504))
-    async def rescale(job: JobPath, how: models.Rescale, wait_s: WaitS = WAIT) -> models.Rescaled:
-        """Gives vertices another parallelism: of all that may have several subtasks, or of some by name. What runs begins again, with what
-        has finished and stays the same; no restart is spent. The same numbers again change nothing."""
-        done = await commands.rescale(job, how.parallelism, how.vertices, wait_s)
-        return models.Rescaled(job=job, vertices=done.vertices, changed=done.changed)
 
 
 def _add_failures(router: APIRouter, view: View, commands: Commands) -> None:

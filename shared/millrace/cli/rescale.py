@@ -36,8 +36,8 @@ def rescale(
 
     millrace rescale flights-7 -p joined=4 -p ranked=1
 
-    Exit codes: 0 done or nothing to do, 1 refused (it has ended or ends, or there is no such job), 2 a number that cannot be, 3 the cluster
-    does not answer, 4 outcome unknown (ask again).
+    Exit codes: 0 done or nothing to do, 1 refused (it has ended, or there is no such job), 2 a number that cannot be, 3 the cluster is
+    silent, 4 outcome unknown.
     """
     every, vertices = _numbers(parallelism or [])
     changed: dict[str, int] = {}
