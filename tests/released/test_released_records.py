@@ -18,6 +18,7 @@ from millrace.core.topics import TASK_MANAGER
 LINES = (Path(__file__).parent / "records-0.1.0.jsonl").read_text().splitlines()
 VALUES = [json.loads(line) for line in LINES]
 NEW = {
+    jobs.RescaleStartedJob, client.UpdateRequirements, client.DescribeRequirements,
     jobs.ReportStartedJob, jobs.QuestionAnswered, jobs.DeclareAgain, slots.SlotUnused, slots.ProgressReported, slots.AttemptAnswered,
     slots.OrderAttempts, client.ReportNow, effects.KeepJob, effects.JobKept, slots.DrainTaskManager, slots.DrainAnswered,
     client.DeregisterCluster, effects.StartWorker, effects.WorkerStarted, effects.StopWorker, effects.WorkerStopped,
