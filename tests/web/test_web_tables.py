@@ -257,6 +257,8 @@ def test_a_reborn_job_master_begins_its_attempts_anew_and_its_late_word_changes_
     (first, second) = described["tasks"][0]["subtasks"]
     assert [each["attempt"] for each in first["attempts"]] == [1]
     assert second == {"subtask": 1, "attempt": 0, "state": "CREATED", "attempts": []}
+    attempt(story, "j", "RUNNING", number=1, life=2, task_manager="tm-2")
+    assert folded(story.facts).on("tm-2") == {"j"} and folded(story.facts).on("tm") == set()
 
 
 def test_a_job_is_cancelling_as_soon_as_the_dispatcher_has_accepted_that() -> None:

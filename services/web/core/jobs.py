@@ -242,10 +242,15 @@ class Jobs:
 
     def on(self, task_manager: str) -> set[str]:
         """The jobs of which an attempt is, or was, on this TaskManager, as far as attempts are kept."""
-        return {
-            job for job in self._jobs() for each in _subtasks(self._rows[job])
-            for attempt in self._subtask(self._rows[job], *each)["attempts"] if attempt["task_manager"] == task_manager
-        }  # fmt: skip
+        found: set[str] = set()
+        for row in self._rows.values():  # once over all rows: to look up those of each job takes several times as long
+            for each in row.get("attempts", ()):
+                if each["task_manager"] == task_manager:
+                    job = self._rows.get(row["job"])
+                    if job is not None and row["life"] >= job.get("life", 0) and _has(job, row["task"], row["subtask"]):
+                        found.add(row["job"])
+                    break
+        return found
 
     def statuses(self) -> dict[str, int]:
         """How many jobs there are of each status."""

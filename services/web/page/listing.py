@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,11 +70,11 @@ class Page:
 
 
 def page(
-    rows: Sequence[Row], want: Wanted, state: Callable[[Row], str], ran_on: Callable[[Row, str], bool], sort: str, down: bool,
+    rows: Sequence[Row], want: Wanted, state: Callable[[Row], str], there: Set[str] | None, sort: str, down: bool,
     start: int, upto: tuple[int, str] | None,
 ) -> Page:  # fmt: skip
-    """`state`: as it is shown; `ran_on`: whether a TaskManager had an attempt of it. `upto`: nothing that was accepted after this job."""
-    found = [row for row in rows if _fits(row, want, state, ran_on)]
+    """`state`: as it is shown; `there`: the jobs that ran on the wanted TaskManager; None: none is wanted. `upto`: nothing that was accepted after this job."""
+    found = [row for row in rows if _fits(row, want, state, there)]
     kept = found if upto is None else [row for row in found if (row["accepted_ms"] or 0, row["job"]) <= upto]
     key = SORTS[sort]
     kept.sort(key=lambda row: (key(row), row["accepted_ms"] or 0, row["job"]), reverse=down)
@@ -82,7 +82,7 @@ def page(
     return Page(tuple(kept[start : start + PAGE]), len(kept), len(found) - len(kept), start)
 
 
-def _fits(row: Row, want: Wanted, state: Callable[[Row], str], ran_on: Callable[[Row, str], bool]) -> bool:
+def _fits(row: Row, want: Wanted, state: Callable[[Row], str], there: Set[str] | None) -> bool:
     if want.since_ms and (row["accepted_ms"] or 0) < want.since_ms:
         return False
     if want.states and state(row) not in want.states:
@@ -91,7 +91,7 @@ def _fits(row: Row, want: Wanted, state: Callable[[Row], str], ran_on: Callable[
         text = f"{row['job']} {row['name']} {(row['cause'] or {}).get('message', '')}".lower()
         if not all(word in text for word in want.words):
             return False
-    return not want.task_manager or ran_on(row, want.task_manager)
+    return there is None or row["job"] in there
 
 
 def going_on(row: Row, described: Row, shown: str) -> tuple[str, str]:

@@ -92,12 +92,8 @@ def jobs_screen(
 ) -> Context:
     state = state_of(view)
     want = listing.wanted(text, now_ms)
-
-    def ran_on(row: Row, task_manager: str) -> bool:
-        described = view.jobs.described(row["job"]) or {"tasks": []}
-        return any(each["task_manager"] == task_manager for each in overview.attempts_of([described]))
-
-    found = listing.page(view.jobs.rows(), want, state, ran_on, sort, down, start, upto)
+    there = view.jobs.on(want.task_manager) if want.task_manager else None
+    found = listing.page(view.jobs.rows(), want, state, there, sort, down, start, upto)
     top = max(found.rows, key=lambda row: (row["accepted_ms"] or 0, row["job"]), default=None)
     return {
         "rows": [job_row(view, row, state(row), now_ms) for row in found.rows], "found": found, "wrong": want.wrong, "q": text,
