@@ -109,6 +109,12 @@ operator  GET    /page/submit
 operator  POST   /page/submit
 operator  GET    /page/letters
 admin     POST   /page/redrive
+admin     GET    /page/block
+admin     POST   /page/block
+admin     GET    /page/unblock
+admin     POST   /page/unblock
+admin     GET    /page/shutdown
+admin     POST   /page/shutdown
 """
 
 FLINK = """

@@ -14,6 +14,7 @@ from ..follow import Follows
 from ..processes import Processes
 from ..view import View
 from .actions import actions
+from .cluster_actions import cluster_actions
 from .processes import process_pages
 from .reads import Reads
 from .rescaling import rescaling
@@ -55,4 +56,5 @@ def page(
     router.include_router(schedule_pages(shell, commands, stack))
     router.include_router(actions(shell, view, commands, reads, stack))
     router.include_router(rescaling(shell, commands, stack))
+    router.include_router(cluster_actions(shell, view, commands, stack))
     return router

@@ -73,7 +73,8 @@ def page(
     rows: Sequence[Row], want: Wanted, state: Callable[[Row], str], there: Set[str] | None, sort: str, down: bool,
     start: int, upto: tuple[int, str] | None,
 ) -> Page:  # fmt: skip
-    """`state`: as it is shown; `there`: the jobs that ran on the wanted TaskManager; None: none is wanted. `upto`: nothing that was accepted after this job."""
+    """`state`: as it is shown; `there`: the jobs that ran on the wanted TaskManager; None: none is wanted. `upto`: nothing that was
+    accepted after this job."""
     found = [row for row in rows if _fits(row, want, state, there)]
     kept = found if upto is None else [row for row in found if (row["accepted_ms"] or 0, row["job"]) <= upto]
     key = SORTS[sort]

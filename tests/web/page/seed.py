@@ -13,7 +13,8 @@ from fastapi import FastAPI
 from millrace.client import Job, NotFound, Refused, Result, Shown
 from millrace.client.dead_letters import Gone, Letter, Original
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.client import JobReported, JobSummary
+from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo
+from millrace.core.messages.client import JobReported, JobSummary, ShutDown
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.events import DeadLetter
 from millrace.core.messages.execution import Archive, JobDetail
@@ -414,6 +415,24 @@ class Cluster(Asked, Scheduled, Rescaling):
         self.sent.append(("cancel", job))
         self.job("JobStateChanged", job, self.now_ms, status="CANCELLING", cause=None)
         return "CANCELLING"
+
+    def block(self, host: str, for_ms: int | None, reason: str, *, evacuate: bool, by: str) -> BlockedHostInfo:
+        if host == "full":
+            raise Refused("100 hosts are blocked, the most there may be: unblock one first")
+        self.sent.append(("block", (host, for_ms, reason, evacuate, by)))
+        until_ms = None if for_ms is None else self.now_ms + for_ms
+        told = BlockedHost(host=host, since_ms=self.now_ms, until_ms=until_ms, by=by, reason=reason, evacuate=evacuate)
+        self.say("cluster.events", "BlocklistChanged", self.now_ms, ("blocklist",), hosts=[told.model_dump()])
+        return BlockedHostInfo(**told.model_dump(), task_managers=1, slots=4, busy=3)
+
+    def unblock(self, host: str) -> bool:
+        self.sent.append(("unblock", host))
+        self.say("cluster.events", "BlocklistChanged", self.now_ms, ("blocklist",), hosts=[])
+        return True
+
+    def shut_down(self) -> ShutDown:
+        self.sent.append(("shut down", None))
+        return ShutDown(step="SUSPENDING", since_ms=self.now_ms, live=9, suspended=2, workers=1, silent=["job-master/2"])
 
     def close(self) -> None: ...
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .axe import AXE, RUN_AXE
 from .pictures import CHROMIUM, LIMIT_MS, SCREENS, WIDTHS, browser, served
 from .seed import RUNNING, SCRIPT, Cluster
 
@@ -16,11 +16,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (Debian's package of that name)"),
 ]
-AXE = (Path(__file__).parent / "axe.min.js").read_text()
 NODES_MOST = 2500
-RUN_AXE = """async () => (await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})).violations
-    .filter(each => ['serious', 'critical'].includes(each.impact))
-    .map(each => each.id + ': ' + each.nodes.map(node => node.html.slice(0, 160)))"""
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +113,42 @@ def test_a_task_manager_is_looked_at_in_place_and_a_log_is_chosen(page: tuple[st
     view.locator("h1", has_text="dispatcher-2").wait_for()
     view.close()
     assert said == []
+
+
+def test_a_host_is_blocked_and_unblocked_by_keys_and_the_cluster_shut_down(page: tuple[str, Cluster], chromium: Any) -> None:
+    """Each question is a dialog: focus begins in it, Escape closes it and gives it back, a mistake has its field focused."""
+    said: list[str] = []
+    view, cluster = opened(chromium, 390, "dark", said), page[1]
+    view.goto(f"{page[0]}/taskmanagers")
+    link, dialog = view.get_by_role("link", name="Block a host"), view.get_by_role("dialog")
+    link.focus()
+    view.keyboard.press("Enter")
+    dialog.get_by_label("Host").wait_for()
+    assert view.evaluate("document.activeElement.name") == "host"
+    view.evaluate(AXE)
+    assert view.evaluate(RUN_AXE) == []
+    view.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert view.evaluate("document.activeElement.textContent") == "Block a host"
+    view.keyboard.press("Enter")
+    dialog.get_by_label("Host").fill("ws-04")
+    dialog.get_by_label("For").fill("soon")
+    view.keyboard.press("Enter")
+    view.get_by_role("alert").filter(has_text="'soon' is no length of time").wait_for()
+    assert view.evaluate("document.activeElement.name") == "length"
+    view.evaluate(AXE)
+    assert view.evaluate(RUN_AXE) == []
+    view.locator(":focus").fill("2h")
+    view.keyboard.press("Enter")
+    view.locator("#blocked").get_by_role("link", name="Unblock ws-04").click()
+    dialog.get_by_role("button", name="Unblock").click()
+    view.locator("#blocked").wait_for(state="detached")
+    assert [what for what, _ in cluster.sent if "block" in what] == ["block", "unblock"]
+    view.goto(f"{page[0]}/services")
+    view.get_by_role("link", name="Shut down the cluster").click()
+    dialog.get_by_role("button", name="Shut down").wait_for()
+    assert view.evaluate("document.activeElement.textContent") == "Keep it running"
+    dialog.get_by_role("button", name="Shut down").click()
+    view.locator("h1", has_text="The cluster is being shut down").wait_for()
+    view.close()
+    assert [each for each in said if "400 (Bad Request)" not in each] == []

@@ -1,0 +1,103 @@
+"""What an admin does to the cluster from the page: hosts are blocked and unblocked, the cluster is shut down."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from millrace.client import OutcomeUnknown, Unavailable
+
+from .seed import Cluster
+from .test_page import said, token
+
+ACTIONS = ("block", "unblock", "shutdown")
+HOST = "ws-04"
+GIVEN = {"host": HOST, "length": "2h", "reason": "its disk is changed", "evacuate": "yes"}
+
+
+def test_where_a_host_is_blocked_from_and_what_the_form_says(web: TestClient) -> None:
+    assert 'href="/page/block" data-dialog>Block a host<' in web.get("/page/taskmanagers").text
+    assert f'href="/page/block?host={HOST}" data-dialog>Block its host<' in web.get("/page/taskmanagers/task-manager-1").text
+    form = web.get(f"/page/block?host={HOST}").text
+    assert f"Block {HOST}?" in said(form) and f"millrace block {HOST}" in said(form)
+    assert "1 TaskManager with 4 slots is registered from it, 4 in use." in said(form)
+    assert f'name="host" value="{HOST}"' in form and '<option value="ws-05">' in form
+    assert "No TaskManager is registered from far. It can be blocked before one comes." in said(web.get("/page/block?host=far").text)
+    assert "Block a host?" in said(web.get("/page/block").text)
+
+
+def test_a_host_is_blocked_shown_and_unblocked(web: TestClient, cluster: Cluster) -> None:
+    done = web.post("/page/block", data={"token": token(web), **GIVEN})
+    assert (done.status_code, done.headers["location"]) == (303, "/page/taskmanagers")
+    assert cluster.sent == [("block", (HOST, 7_200_000, "its disk is changed", True, "over HTTP"))]
+    html = web.get("/page/taskmanagers").text
+    assert "Blocked hosts" in said(html) and f'href="/page/unblock?host={HOST}" data-dialog>Unblock<' in html
+    assert f'href="/page/unblock?host={HOST}" data-dialog>Unblock its host<' in web.get("/page/taskmanagers/task-manager-1").text
+    again = web.get(f"/page/block?host={HOST}").text
+    assert "It is blocked already: this takes the place of what was said before." in said(again)
+    assert 'value="its disk is changed"' in again and 'value="yes" checked' in again
+    question = said(web.get(f"/page/unblock?host={HOST}").text)
+    assert f"Unblock {HOST}?" in question and f"millrace unblock {HOST}" in question
+    assert "It is not among the blocked hosts now" in said(web.get("/page/unblock?host=far").text)
+    assert web.post("/page/unblock", data={"token": token(web), "host": HOST}).headers["location"] == "/page/taskmanagers"
+    assert cluster.sent[1:] == [("unblock", HOST)] and "Blocked hosts" not in said(web.get("/page/taskmanagers").text)
+
+
+def test_until_it_is_unblocked_where_no_time_is_typed(web: TestClient, cluster: Cluster) -> None:
+    assert web.post("/page/block", data={"token": token(web), "host": "fe80::1", "length": " "}).status_code == 303
+    assert cluster.sent == [("block", ("fe80::1", None, "", False, "over HTTP"))]
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "told"),
+    [
+        ({"host": ""}, "host", "Name a host"),
+        ({"host": "a b"}, "host", "'a b' is no name of a host: choose one of those that are registered"),
+        ({"length": "soon"}, "length", "'soon' is no length of time: say 90s, 30m, 2h or 3d, and a year at most"),
+        ({"length": "0s"}, "length", "'0s' is no length of time"),
+        ({"reason": "x" * 201}, "reason", "it has 201 characters: 200 at most"),
+    ],
+)
+def test_a_mistake_stands_at_its_field_and_what_was_typed_stays(
+    web: TestClient, cluster: Cluster, typed: dict[str, str], field: str, told: str
+) -> None:
+    answer = web.post("/page/block", data={"token": token(web), **GIVEN, **typed})
+    assert answer.status_code == 400 and told in said(answer.text) and cluster.sent == []
+    wrong = re.search(r'<input[^>]* aria-invalid="true"[^>]*>', answer.text)
+    assert wrong is not None and f'name="{field}"' in wrong.group() and f"b-{field}-wrong" in wrong.group() and "autofocus" in wrong.group()
+    assert answer.text.count("aria-invalid") == 1 and 'value="yes" checked' in answer.text
+
+
+def test_the_cluster_is_shut_down_after_a_question_that_says_what_becomes_of_its_jobs(web: TestClient, cluster: Cluster) -> None:
+    assert 'href="/page/shutdown" data-dialog>Shut down the cluster<' in web.get("/page/services").text
+    question = said(web.get("/page/shutdown").text)
+    assert "Shut the cluster down? 8 jobs are suspended and kept. No job is accepted any more" in question
+    assert "millrace shutdown" in question and cluster.sent == []
+    done = said(web.post("/page/shutdown", data={"token": token(web)}).text)
+    assert cluster.sent == [("shut down", None)]
+    assert "The cluster is being shut down Now jobs are being suspended 9 jobs are kept, 2 suspended so far" in done
+    assert "1 TaskManager of the provider is not stopped yet No answer of job-master/2: attempts of its jobs may still run" in done
+    assert "To go on: start the cluster again, as with `millrace up --web`" in done
+
+
+def test_what_is_refused_and_what_is_not_answered(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for what in ACTIONS:
+        assert web.post(f"/page/{what}", data=GIVEN).status_code == 403, "without the page's token"
+        assert web.get(f"/page/{what}?host=a&other=1").status_code == 400
+    assert cluster.sent == [] and web.get("/page/unblock?host=a%20b").status_code == 400
+    refused = said(web.post("/page/block", data={"token": token(web), "host": "full"}).text)
+    assert "It was not done full 100 hosts are blocked, the most there may be: unblock one first" in refused
+
+    def silent(*_: object, **__: object) -> None:
+        raise Unavailable("no answer", "resource-manager")
+
+    def unknown(*_: object, **__: object) -> None:
+        raise OutcomeUnknown("no answer within 10 s")
+
+    monkeypatch.setattr(cluster, "unblock", silent)
+    monkeypatch.setattr(cluster, "shut_down", unknown)
+    assert "It was not done ws-04 no answer" in said(web.post("/page/unblock", data={"token": token(web), "host": HOST}).text)
+    shown = said(web.post("/page/shutdown", data={"token": token(web)}).text)
+    assert "It is not known yet whether it was done the cluster no answer within 10 s" in shown
