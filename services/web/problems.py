@@ -135,11 +135,16 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
     return answer(error if isinstance(error, Refusal) else Refusal(error.status_code, error.detail, headers=error.headers))
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
+def of_invalid(error: RequestValidationError) -> Refusal:
+    """What is wrong with the parameters of a request."""
     mistakes = [Mistake(place=list(each["loc"][1:] or each["loc"]), message=each["msg"]) for each in error.errors()]
     told = "; ".join(f"{'.'.join(map(str, each.place))}: {each.message}" for each in mistakes)
-    return answer(Refusal(400, told, "invalid-parameter", mistakes))
+    return Refusal(400, told, "invalid-parameter", mistakes)
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return answer(of_invalid(error))
 
 
 async def _command_failed(_: Request, error: Exception) -> JSONResponse:

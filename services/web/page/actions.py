@@ -18,7 +18,7 @@ from starlette.datastructures import FormData, UploadFile
 from millrace.cli.fates import Fate, Found, fate_of
 from millrace.client import Millrace, MillraceError, NotFound, new_id
 from millrace.client.dead_letters import Letter
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
 from millrace.core.origins import again as run_again
 from millrace.core.states import ENDED_JOB
 
@@ -27,6 +27,7 @@ from ..problems import Refusal
 from ..view import View
 from .checking import Checked, checked
 from .reads import Reads
+from .refusals import told_to_people
 from .shell import PREFIX, Shell
 from .words import count
 
@@ -52,10 +53,10 @@ JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
 
 def actions(shell: Shell, view: View, commands: Commands, reads: Reads, stack: str) -> APIRouter:
     """The forms, and the questions before them."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell))
     _cancel(router, shell, view, commands, stack)
     _again(router, shell, view, commands, reads, stack)
-    _submit(router, shell, view, commands, stack)
+    _submit(router, shell, commands)
     _redrive(router, shell, commands, reads, stack)
     return router
 
@@ -188,11 +189,9 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         return await submit(request, job, REPAIR)
 
 
-def _submit(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:
+def _submit(router: APIRouter, shell: Shell, commands: Commands) -> None:
     def screen(request: Request, found: Checked, job: str, failure: str = "", status: int = 200) -> Response:
-        slots, _ = view.ask(lambda view: view.cluster.slots(view.jobs.in_slots()))
-        free = sum(slot["state"] == "FREE" for slot in slots)
-        return shell.page(request, "submit.html", "submit", status, checked=found, job=job, failure=failure, free=free)
+        return shell.page(request, "submit.html", "submit", status, checked=found, job=job, failure=failure)
 
     @router.get(f"{PREFIX}/submit")
     async def form(request: Request) -> Response:
@@ -209,7 +208,7 @@ def _submit(router: APIRouter, shell: Shell, view: View, commands: Commands, sta
         uploads, files = await _uploads(given)
         found = await run_in_threadpool(checked, text, files)
         if job and not re.fullmatch(JOB_ID_PATTERN, job):
-            return await run_in_threadpool(lambda: screen(request, found, job, f"{job!r} is no id of a job", 400))
+            return await run_in_threadpool(lambda: screen(request, found, job, f"{job[:100]!r} is no id of a job: {JOB_ID_RULE}", 400))
         if found.errors or not found.raw:
             mistakes = "1 mistake" if found.errors == 1 else f"{found.errors} mistakes"
             told = f"Mend {mistakes} first" if found.errors else "Type a graph first"

@@ -21,6 +21,7 @@ from ..api.asking import known_alone
 from ..commands import Commands, NotAnswered
 from ..view import View
 from .actions import form_of
+from .refusals import told_to_people
 from .shell import PREFIX, Shell
 from .words import count
 
@@ -43,7 +44,7 @@ class Typed(NamedTuple):
 
 def cluster_actions(shell: Shell, view: View, commands: Commands, stack: str) -> APIRouter:
     """The forms, and the questions before them."""
-    router = APIRouter(include_in_schema=False, dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
     _block(router, shell, view, commands, stack)
     _unblock(router, shell, view, commands, stack)
     _shut_down(router, shell, view, commands, stack)

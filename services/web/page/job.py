@@ -147,6 +147,11 @@ class JobShown:
     def is_live(self) -> bool:
         return self.status not in ENDED_JOB
 
+    @property
+    def can_be_repaired(self) -> bool:
+        """Whether something of it had finished that would be kept; else it can be run again alone."""
+        return self.status in (JobStatus.FAILED, JobStatus.CANCELED) and any(task.done for task in self.tasks)
+
     def task(self, id: str | None) -> TaskBox | None:
         """The one that is asked for; else the one that tells most."""
         found = next((task for task in (*self.tasks, *self.drawn) if task.id == id), None)
@@ -469,10 +474,10 @@ def cause_of(cause: Fault | None) -> Cause | None:
     kind = "is not the job's doing: it is run elsewhere" if cause.kind in LOST_KINDS else "may heal: it was tried again" if (
         cause.retryable
     ) else "is not tried again: it stays until code or data change"  # fmt: skip
-    decided = f", and then {told(cause.decided)}" if cause.decided is not None else ""
+    decided = f" Then {told(cause.decided)}." if cause.decided is not None else ""
     attempt = f"{label(cause.task)}[{cause.subtask}], attempt {cause.attempt}" if cause.task and cause.attempt else ""
     headline = f"{where} failed: {head}" if where else head
     return Cause(
         headline, rest.strip(), tuple(places), cause.condition or "", row.help if row is not None else "",
-        f"A failure of this kind {kind}{decided}.", attempt, printable(cause.detail),
+        f"A failure of this kind {kind}.{decided}", attempt, printable(cause.detail),
     )  # fmt: skip

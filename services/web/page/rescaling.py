@@ -14,6 +14,7 @@ from millrace.core.messages.client import VertexRequirement
 
 from ..commands import WAIT_S, Commands, NotAnswered
 from .actions import JobPath, form_of
+from .refusals import told_to_people
 from .shell import PREFIX, Shell
 
 FIELD = "vertex:"
@@ -30,7 +31,7 @@ class Line(NamedTuple):
 
 
 def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell))
 
     async def refused(request: Request, job: str, headline: str, failure: MillraceError) -> Response:
         tone = "wait" if isinstance(failure, NotAnswered) else "bad"

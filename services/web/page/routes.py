@@ -19,6 +19,7 @@ from ..api.asking import known_alone
 from ..view import View
 from . import screens
 from .reads import Known, Reads, redacted
+from .refusals import told_to_people
 from .shell import PREFIX, Shell
 
 LETTERS_MOST = 200
@@ -31,7 +32,7 @@ Stream = Literal["stdout", "stderr"]
 
 def pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
     """The screens that change nothing."""
-    router = APIRouter(include_in_schema=False, dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
     _cluster(router, shell)
     _jobs(router, shell)
     _job(router, shell, view, reads)
@@ -42,7 +43,7 @@ def pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
 
 def past_pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
     """The screens of a history: what only a running cluster has is answered with that."""
-    router = APIRouter(include_in_schema=False, dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
     _jobs(router, shell)
     _job(router, shell, view, reads)
     _static(router, shell)
@@ -140,7 +141,7 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
             if found is None:
                 why = (
                     f"No archive among the newest is of it; /api/v1/jobs/{job} also looks among older ones." if view.past
-                    else f"It was never accepted, or it ended long ago: millrace show {job} knows older ones."
+                    else f"It was never accepted, or it ended long ago: millrace show{shell.stack} {job} knows older ones."
                 )  # fmt: skip
                 raise NotShown(f"There is no job {job} among those that are shown", why)
             return {**found, "tab": opened, **given}

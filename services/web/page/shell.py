@@ -98,7 +98,7 @@ class Shell:
 
     def __init__(self, view: View, follows: Callable[[], Follows], cluster: str, stack: str = "", form_key: bytes = b"") -> None:
         """`stack`: the option that names the stack in commands. `form_key`: signs forms; empty: made anew."""
-        self._view, self._follows, self._cluster, self._stack = view, follows, cluster, stack
+        self._view, self._follows, self._cluster, self.stack = view, follows, cluster, stack
         self._templates = environment()
         self.version, self.files = static_files()
         self._key = form_key or secrets.token_bytes(32)
@@ -165,7 +165,7 @@ class Shell:
 
     def render(self, template: str, **given: Any) -> bytes:
         return self._templates.get_template(template).render(
-            static=f"{PREFIX}/static/{self.version}", cluster=self._cluster, stack=self._stack, token=self.token(), letters=self.letters,
+            static=f"{PREFIX}/static/{self.version}", cluster=self._cluster, stack=self.stack, token=self.token(), letters=self.letters,
             past=self._view.past, who=current.get(), **given,
         ).encode()  # fmt: skip
 
@@ -212,7 +212,11 @@ class Shell:
                 if row["waiting"] is not None and row["job"] not in held:
                     states[row["status"]] -= 1
         slots = view.cluster.slots(view.jobs.in_slots())
+        blocked = {each["task_manager"]: each["host"] for each in view.cluster.task_managers() if each["blocked"]}
+        free = [blocked.get(slot["task_manager"]) for slot in slots if slot["state"] == "FREE"]
+        hosts = [host for host in free if host is not None]
         return {
+            "free_total": len(free) - len(hosts), "free_blocked": len(hosts), "blocked_hosts": sorted(set(hosts)),
             "states": states, "jobs_total": sum(statuses.values()), "waiting_total": waiting, "slots": slots,
             "members": len(view.cluster.task_managers()), "scopes": len(view.cluster.leaders()),
             "broken_total": sum(each["state"] == "BROKEN" for each in slots),

@@ -1,5 +1,8 @@
-"""`python -m tests.web.page.live FOLDER [--publish]`: pictures of the page over a real stack with a finished, a failed, a running and a
-waiting job, at three widths, light and dark. `--publish` also writes those that the documents show. Needs Debian's `chromium`."""
+"""`python -m tests.web.page.live FOLDER [--publish]`: a walk through every screen of a real stack, at three widths, light and dark.
+
+The stack has a finished, a failed, a running and a waiting job, and one of 10,000 rows. Of each screen there is a picture. The exit code is
+1 where axe finds something serious, the console is not empty, or a screen is wider than its window. `--publish` also writes the pictures
+that the documents show. Needs Debian's `chromium`."""
 
 from __future__ import annotations
 
@@ -8,18 +11,22 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from deploy.local.flights import flights_folder
 from deploy.local.stack import Options
 from millrace.edge.graph_file import load_graph
-from tests.end_to_end.running import EXAMPLES, Held, RunningStack, Watched
+from tests.end_to_end.running import EXAMPLES, Event, Held, RunningStack, Watched
 
+from .axe import AXE, RUN_AXE
 from .pictures import LIMIT_MS, SHOWN, WIDTHS, browser
 
-OPTIONS = Options(slots=2, task_managers=2, heap_mb=768, web=True)
+OPTIONS = Options(slots=1, task_managers=3, heap_mb=600, web=True)
+LIMIT_S = 600.0
+"""For a job to end: a laptop of two cores draws pages meanwhile."""
+ROWS = {"name": "squares", "vertices": {"squares": {"sql": "SELECT id, id * id AS square, repeat('x', id % 40) AS word FROM range(10000)"}}}
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
 LATE = "round(avg(CAST(dep_delay > 30 AS INT)), 3) AS late_share\n"
 SLOW = """
@@ -41,6 +48,8 @@ class Scene:
 
     address: str
     jobs: Mapping[str, str]
+    processes: Mapping[str, str] = field(default_factory=dict)
+    """Name -> path of the screens of a TaskManager and of a service."""
 
     @property
     def screens(self) -> dict[str, str]:
@@ -49,18 +58,21 @@ class Scene:
         return {
             "overview": "/", "jobs": "/jobs", **jobs, "now": f"{jobs['running']}?tab=now", "logs": f"{jobs['failed']}?tab=logs",
             "story": f"{jobs['finished']}?tab=story", "queue": "/queue", "taskmanagers": "/taskmanagers", "leaders": "/leaders",
-            "letters": "/letters", "submit": "/submit",
+            "letters": "/letters", "submit": "/submit", "schedules": "/schedules", "services": "/services", "more": "/more",
+            "configuration": f"{jobs['finished']}?tab=configuration", "work": f"{jobs['finished']}?tab=work",
+            "found": "/jobs?q=state:failed", "cancel": f"{jobs['running']}/cancel", "again": f"{jobs['finished']}/again",
+            "block": "/block", "shutdown": "/shutdown", **self.processes,
         }  # fmt: skip
 
 
 @contextmanager
 def scene(running: RunningStack, folder: Path) -> Iterator[Scene]:
-    """The flights of 2013 four times: ranked; with a column that is not there; while they are ranked; and behind what holds all slots."""
+    """The flights of 2013 four times: ranked; with a column that is not there; while they are ranked; and behind what holds all slots.
+    And 10,000 rows."""
     folder.mkdir(parents=True, exist_ok=True)
-    finished = _flights(running, folder / "out-1")
-    assert finished.end["type"] == "JobFinished", finished.end
-    failed = _flights(running, folder / "out-2", typo=True)
-    assert failed.end["type"] == "JobFailed", failed.end
+    finished, failed, rows = _flights(running, folder / "out-1"), _flights(running, folder / "out-2", typo=True), running.submit(ROWS)
+    for each, end in ((finished, "JobFinished"), (failed, "JobFailed"), (rows, "JobFinished")):
+        assert _ended(each)["type"] == end, each.end
     go = folder / "go"
     runs = _flights(running, folder / "out-3", go=go)
     runs.running(task="delays+ranked+report")
@@ -69,14 +81,21 @@ def scene(running: RunningStack, folder: Path) -> Iterator[Scene]:
         each.started()
     waits = _flights(running, folder / "out-4")
     waits.event("JobWaiting")
-    jobs = {"finished": finished.id, "failed": failed.id, "running": runs.id, "waiting": waits.id}
+    jobs = {"finished": finished.id, "failed": failed.id, "running": runs.id, "waiting": waits.id, "rows": rows.id}
+    member = "/taskmanagers/task-manager-1"
+    processes = {"taskmanager": member, **{f"taskmanager-{tab}": f"{member}?tab={tab}" for tab in ("settings", "logs", "threads")}}
     try:
-        yield Scene(f"{running.stack.facts()['web_url']}/page", jobs)
+        yield Scene(f"{running.stack.facts()['web_url']}/page", jobs, processes)
     finally:
         go.touch()
         for each in held:
             each.let_go()
-        assert waits.end["type"] == "JobFinished", waits.end
+        assert _ended(waits)["type"] == "JobFinished", waits.end
+
+
+def _ended(job: Watched) -> Event:
+    ends = ("JobFinished", "JobFailed", "JobCanceled")
+    return job.until("its end", lambda events: next((each for each in events if each["type"] in ends), None), LIMIT_S)
 
 
 def _flights(running: RunningStack, out: Path, typo: bool = False, go: Path | None = None) -> Watched:
@@ -97,25 +116,48 @@ def _flights(running: RunningStack, out: Path, typo: bool = False, go: Path | No
     return running.submit(graph, uploads)
 
 
-def main(folder: Path, publish: bool) -> None:
+def walk(found: Scene, chromium: Any, folder: Path, publish: bool) -> list[str]:
+    """Visits every screen: what is wrong with each, in sentences."""
+    return [
+        each for scheme in ("light", "dark") for width in WIDTHS for each in _walked(found, chromium, folder, publish, width, scheme)
+    ]  # fmt: skip
+
+
+def _walked(found: Scene, chromium: Any, folder: Path, publish: bool, width: int, scheme: str) -> list[str]:
+    view = chromium.new_page(viewport={"width": width, "height": WIDTHS[width]}, color_scheme=scheme)
+    view.set_default_timeout(LIMIT_MS)
+    wrong: list[str] = []
+    said: list[str] = []
+    view.on("console", lambda message: said.append(f"the console has {message.type}: {message.text}"))
+    view.on("pageerror", lambda error: said.append(str(error)))
+    for name, path in found.screens.items():
+        answer = view.goto(found.address + path)
+        view.evaluate("document.fonts.ready")
+        view.screenshot(path=str(folder / f"{name}-{width}-{scheme}.png"))
+        if publish and (name, width, scheme) in SHOWN:
+            view.screenshot(path=str(PICTURES / f"page-{name}.png"))
+        if answer.status != 200:
+            said.append(f"answered {answer.status}")
+        if (wide := view.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
+            said.append(f"{wide} px too wide")
+        view.evaluate(AXE)
+        wrong += [f"{name}, {width} px, {scheme}: {each}" for each in (*said, *view.evaluate(RUN_AXE))]
+        said.clear()
+    view.close()
+    return wrong
+
+
+def main(folder: Path, publish: bool) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     archives = Path("build/class-data-archives").absolute()
     archives.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["MILLRACE_HOME"] = home
         with RunningStack("page", OPTIONS, archives) as running, scene(running, Path(home) / "scene") as found, browser() as chromium:
-            for scheme in ("light", "dark"):
-                for width, high in WIDTHS.items():
-                    view = chromium.new_page(viewport={"width": width, "height": high}, color_scheme=scheme)
-                    view.set_default_timeout(LIMIT_MS)
-                    for name, path in found.screens.items():
-                        view.goto(found.address + path)
-                        view.evaluate("document.fonts.ready")
-                        view.screenshot(path=str(folder / f"{name}-{width}-{scheme}.png"))
-                        if publish and (name, width, scheme) in SHOWN:
-                            view.screenshot(path=str(PICTURES / f"page-{name}.png"))
-                    view.close()
+            wrong = walk(found, chromium, folder, publish)
+    print("\n".join(wrong) or f"{len(found.screens)} screens at {len(WIDTHS)} widths, light and dark: nothing is wrong")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--publish" in sys.argv)
+    sys.exit(main(Path(sys.argv[1]), "--publish" in sys.argv))

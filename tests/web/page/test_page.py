@@ -256,6 +256,9 @@ def test_a_job_is_run_again_as_it_was_stored(web: TestClient, cluster: Cluster) 
 def test_a_job_that_failed_can_be_repaired_from_its_page(web: TestClient, cluster: Cluster) -> None:
     assert f"/page/jobs/{FAILED}/repair" in web.get(f"/page/jobs/{FAILED}").text
     assert "/repair" not in web.get(f"/page/jobs/{FINISHED}").text
+    cluster.accept("failed-at-once", "n", NOW, [("a", 1)])
+    cluster.job("JobFailed", "failed-at-once", NOW, archive=None, cause=None, spent=None)
+    assert "/repair" not in web.get("/page/jobs/failed-at-once").text, "nothing of it had finished"
     asked = said(web.get(f"/page/jobs/{FAILED}/repair").text)
     assert f"Repair {FAILED}?" in asked and f"millrace repair {FAILED}" in asked
     answer = web.post(f"/page/jobs/{FAILED}/repair", data={"token": token(web)})

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from millrace.client import OutcomeUnknown, Unavailable
 
-from .seed import Cluster
+from .seed import WAITING, Cluster
 from .test_page import said, token
 
 ACTIONS = ("block", "unblock", "shutdown")
@@ -43,6 +43,18 @@ def test_a_host_is_blocked_shown_and_unblocked(web: TestClient, cluster: Cluster
     assert "It is not among the blocked hosts now" in said(web.get("/page/unblock?host=far").text)
     assert web.post("/page/unblock", data={"token": token(web), "host": HOST}).headers["location"] == "/page/taskmanagers"
     assert cluster.sent[1:] == [("unblock", HOST)] and "Blocked hosts" not in said(web.get("/page/taskmanagers").text)
+
+
+def test_free_slots_of_a_blocked_host_count_as_free_nowhere_and_a_waiting_job_is_told_what_would_help(
+    web: TestClient, cluster: Cluster
+) -> None:
+    assert "3 of 10 are free" in said(web.get("/page/").text) and "3 are free" in said(web.get("/page/submit").text)
+    cluster.block("ws-05", None, "", evacuate=False, by="ada")
+    assert "none of 10 is free; 3 slots more are on a blocked host" in said(web.get("/page/").text)
+    assert "none is free; 3 slots more are on a blocked host: it would wait" in said(web.get("/page/submit").text)
+    assert "3 free, 3 of them on a blocked host." in said(web.get("/page/taskmanagers").text)
+    told = "3 slots are free on a blocked host. Unblock it: millrace unblock ws-05 , or at TaskManagers ."
+    assert told in said(web.get(f"/page/jobs/{WAITING}").text)
 
 
 def test_until_it_is_unblocked_where_no_time_is_typed(web: TestClient, cluster: Cluster) -> None:
