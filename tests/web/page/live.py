@@ -26,6 +26,7 @@ from .pictures import LIMIT_MS, SHOWN, WIDTHS, browser
 OPTIONS = Options(slots=1, task_managers=3, heap_mb=600, web=True)
 LIMIT_S = 600.0
 """For a job to end: a laptop of two cores draws pages meanwhile."""
+RANKS = {"type": "AttemptStateChanged", "state": "RUNNING", "task": "delays+ranked+report"}
 ROWS = {"name": "squares", "vertices": {"squares": {"sql": "SELECT id, id * id AS square, repeat('x', id % 40) AS word FROM range(10000)"}}}
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
 LATE = "round(avg(CAST(dep_delay > 30 AS INT)), 3) AS late_share\n"
@@ -75,7 +76,7 @@ def scene(running: RunningStack, folder: Path) -> Iterator[Scene]:
         assert _ended(each)["type"] == end, each.end
     go = folder / "go"
     runs = _flights(running, folder / "out-3", go=go)
-    runs.running(task="delays+ranked+report")
+    runs.until("its last task", lambda events: next((each for each in events if RANKS.items() <= each.items()), None), LIMIT_S)
     held = [Held(running, folder / f"held-{n}") for n in range(OPTIONS.slots * OPTIONS.task_managers - 1)]
     for each in held:
         each.started()
