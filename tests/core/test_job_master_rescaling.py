@@ -106,6 +106,18 @@ def test_a_producer_by_hash_of_a_changed_vertex_runs_again_for_it_hands_on_other
     assert states(shard)["b"] == ["DEPLOYING 2"] * 4
 
 
+def test_subtasks_are_created_when_the_job_is_rescaled_and_what_stays_was_created_before() -> None:
+    shard = running_b()
+    shard.now = 2000
+    ask(shard, d=2)
+    word(shard, "a1", "CANCELED")
+    word(shard, "a2", "CANCELED")
+    shard.now = 3000
+    shard.offer("c1")
+    shown = {task["task"]: [each.get("created_ms") for each in task["subtasks"]] for task in describe(None, shard.job)["tasks"]}
+    assert (shown["a"], shown["b"], shown["p"]) == ([1000], [2000, 2000], [1000])
+
+
 def test_a_job_runs_to_its_end_with_the_new_numbers() -> None:
     shard = running_b()
     ask(shard, b=1, d=1)

@@ -8,14 +8,15 @@ broadcast is not.
 from __future__ import annotations
 
 from millrace.core.bounded import bytes_of
+from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
 from millrace.core.jobgraph.definitions import definitions
-from millrace.core.states import ExecutionState
+from millrace.core.states import ExecutionState, JobStatus
 
-from .state import Job, Rescaled, Task
+from .state import NEVER, Job, Rescaled, Task
 
 
-def leave(job: Job, before: Plan, after: Plan) -> None:
+def leave(job: Job, before: Plan, after: Plan, at_ms: AtMs) -> None:
     """The tasks of `before` are over, and none of their attempts is in a slot. What they leave is kept until the sources of `after` begin:
     only then is known what a plan attempt finds now."""
     kept = job.rescaled
@@ -24,11 +25,14 @@ def leave(job: Job, before: Plan, after: Plan) -> None:
         defined = definitions(before, job.planned)
         kept.tasks = {name: job.tasks[name] for name in before.tasks if job.tasks[name].finished}
         kept.defined = {name: "/".join(defined[name]) for name in kept.tasks}
+        for row in (row for task in kept.tasks.values() for row in task.rows.values()):
+            row.created_ms = row.created_ms or kept.since_ms or job.entered.get(JobStatus.CREATED.value, NEVER)
     # Else the sources have not begun since the job was rescaled last: what it had left then is still there.
     names = {**dict.fromkeys((PLAN_TASK, *after.tasks)), **dict.fromkeys(kept.tasks)}
     had = {**kept.attempts, **{name: _last_attempt(task) for name, task in job.tasks.items()}}
     kept.attempts = {name: had[name] for name in names if had.get(name)}
     _number(kept, before, after, list(names))
+    kept.since_ms = at_ms
     job.planned = None
 
 

@@ -236,8 +236,10 @@ def _describe_subtask(
 
 
 def created(job: Job, subtask: Subtask) -> AtMs:
-    """When its current attempt was CREATED, or the next one, where that has none yet. First attempts are it with their job."""
-    return subtask.created_ms or job.entered.get(JobStatus.CREATED.value, NEVER)
+    """When its current attempt was CREATED, or the next one, where that has none yet. First attempts are it with their job, or since it was
+    rescaled."""
+    anew = job.rescaled.since_ms if job.rescaled is not None else NEVER
+    return subtask.created_ms or anew or job.entered.get(JobStatus.CREATED.value, NEVER)
 
 
 def kept_progress(progress: AttemptProgress | None) -> str | None:

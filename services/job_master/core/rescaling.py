@@ -68,7 +68,7 @@ def rescale(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
     if after is None:  # the Dispatcher's build takes what this one does not
         fail(job, unreadable(), at_ms)
         return
-    leave(job, before, after)
+    leave(job, before, after, at_ms)
     job.rescaled.parallelism.update(wanted)
     job.graph, job.held_until_ms = graph, None
     state.plans.pop(job.acceptance, None)

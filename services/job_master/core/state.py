@@ -145,6 +145,7 @@ class Rescaled:
     log: str
     offset: int
     parallelism: dict[str, int] = field(default_factory=dict)  # vertex -> what it has by now, of those that it was asked for
+    since_ms: AtMs = NEVER  # when its tasks were made anew, with subtasks that are CREATED since then
     folders: dict[str, int] = field(default_factory=dict)  # task -> number of its folder, which it keeps
     numbered: int = 0  # the highest such number so far
     attempts: dict[str, int] = field(default_factory=dict)  # task, also @plan -> the highest number of an attempt before

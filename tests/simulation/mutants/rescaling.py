@@ -10,8 +10,8 @@ from tests.simulation.mutants import around, mutant
 
 @mutant(20, "job_master/core/carrying.py:leave", "attempts of a rescaled job have names that others had before")
 def attempts_of_a_rescaled_job_count_anew() -> None:
-    def left(original: Any, job: Any, before: Any, after: Any) -> None:
-        original(job, before, after)
+    def left(original: Any, job: Any, *told: Any) -> None:
+        original(job, *told)
         job.rescaled.attempts = {}
 
     around(rescaling, "leave", left)
