@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +65,7 @@ def _numbers(given: list[str]) -> tuple[int | None, dict[str, int]]:
     every, vertices = None, {}
     for each in given:
         vertex, equals, number = each.rpartition("=")
-        if not number.isascii() or not number.isdigit() or not 1 <= int(number[:9]) == int(number) or (equals and not vertex):
+        if not re.fullmatch("[1-9][0-9]{0,5}", number) or (equals and not vertex):
             raise typer.BadParameter(f"--parallelism takes N or VERTEX=N, N from 1 on, not {each!r}")
         if equals:
             vertices[vertex] = int(number)
@@ -78,8 +79,8 @@ def _print(vertices: list[VertexRequirement], changed: dict[str, int]) -> None:
 
     groups = [each.group for each in vertices]
     rows = [
-        (each.vertex, each.parallelism, "changed" if each.vertex in changed else "", each.most,
+        (each.vertex, f"{each.parallelism}{' (new)' if each.vertex in changed else ''}", each.most,
          each.group if groups.count(each.group) > 1 else "", each.why or "")
         for each in vertices
     ]  # fmt: skip
-    table(("vertex", "parallelism", "", "at most", "as", "why not more"), rows)
+    table(("vertex", "parallelism", "at most", "as", "why not more"), rows)

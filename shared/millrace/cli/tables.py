@@ -108,6 +108,15 @@ def spent_line(spent: TimeSpent) -> str:
     return ", ".join(f"{phase} {took(1, 1 + ms)}" for phase, ms in parts)
 
 
+def rescaled_line(detail: JobDetail | None) -> str:
+    """Which vertices have another parallelism than the job was submitted with, or are about to; empty: none."""
+    if detail is None:
+        return ""
+    given = [f"{printable(vertex)} {number}" for vertex, number in detail.rescaled.items()]
+    coming = [f"{printable(vertex)} {number}" for vertex, number in (detail.rescaling or {}).items()]
+    return ", ".join(given) + (f"{'; ' if given else ''}when what runs is canceled: {', '.join(coming)}" if coming else "")
+
+
 def origin_line(detail: JobDetail | None) -> str:
     """What a job was run again from; empty: it was submitted by itself."""
     if detail is None or detail.origin is None:
@@ -123,7 +132,10 @@ def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None
     job, name, state, accepted, waited, ran, waiting = summary_row(summary)
     print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
     scheduled = scheduled_line(summary.scheduled) if summary.scheduled is not None else ""
-    for head, value in (("schedule", scheduled), ("again", origin_line(detail)), ("waited", waited), ("ran", ran), ("waits", waiting)):
+    for head, value in (
+        ("schedule", scheduled), ("again", origin_line(detail)), ("rescaled", rescaled_line(detail)),
+        ("waited", waited), ("ran", ran), ("waits", waiting),
+    ):  # fmt: skip
         if value:
             print(f"{head:8}  {value}")
     if detail is not None and detail.spent is not None:
