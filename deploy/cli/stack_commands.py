@@ -40,6 +40,10 @@ ConfigFile = Annotated[
 Exactly = Annotated[
     int | None, typer.Option("--task-managers", min=0, max=16, help="Number of TaskManagers, no more and no fewer: --min and --max in one.")
 ]
+SlotExtra = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=N", help="What each slot has beside, for jobs that ask for it: gpu=1; 0 removes it; may be repeated."),
+]
 Least = Annotated[
     int | None, typer.Option("--min", min=0, max=16, help="TaskManagers that are always there; 0: none at rest (first time: 1).")
 ]
@@ -82,6 +86,7 @@ def up(
             min=480, help="Heap of each slot's JVM, in MB; least 480 (first time: half of the memory over all slots, at most 4096)."
         ),
     ] = None,
+    slot_extra: SlotExtra = None,
     python: Annotated[
         str | None, typer.Option(help="Python that runs the jobs; it needs PySpark 4.2 (first time: millrace's own).")
     ] = None,
@@ -117,6 +122,7 @@ def up(
         "config": config and str(Path(config).absolute()),
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
+    options["slot_extras"] = _slot_extras(options["slot_extras"], slot_extra)
     options |= _task_managers(options, bool(local.facts()), task_managers, least, most)
     _check_settings(options["config"])
     options["flink_dashboard"] = options["flink_dashboard"] if Path(options["flink_dashboard"], "index.html").is_file() else ""
@@ -142,6 +148,22 @@ def _check_settings(config: str) -> None:
         own_settings(config)
     except BadSettings as bad:
         raise typer.BadParameter("; ".join(bad.problems), param_hint="--config") from None
+
+
+def _slot_extras(before: dict[str, int], given: list[str] | None) -> dict[str, int]:
+    from pydantic import TypeAdapter, ValidationError
+
+    from millrace.cli.options import pairs
+    from millrace.core.profile import ExtraCounts
+
+    counts = TypeAdapter(ExtraCounts)
+    extras: dict[str, Any] = {**before, **pairs(given, "--slot-extra")}
+    try:
+        return counts.validate_python({name: number for name, number in extras.items() if str(number) != "0"})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise typer.BadParameter(f"{where}{': ' if where else ''}{first['msg']}", param_hint="--slot-extra") from None
 
 
 def _task_managers(options: dict[str, Any], known: bool, exactly: int | None, least: int | None, most: int | None) -> dict[str, Any]:

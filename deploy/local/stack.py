@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Options:
     """None: all of the machine."""
     heap_mb: int | None = None
     """None: by the machine's memory."""
+    slot_extras: dict[str, int] = field(default_factory=dict)
+    """What each slot has beside memory and cores."""
     python: str = ""
     shards: int = 1
     standbys: int = 0

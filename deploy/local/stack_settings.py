@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ DECIDED = {
     "web": ("blob_token",),
     "resource_manager": (
         "provider", "agents", "agent_token", "task_managers_min", "task_managers_max", "worker_slots", "worker_memory_mb",
+        "worker_slot_cores", "worker_slot_extras",
     ),
     "task_manager": ("slots", "heap_mb", "cores", "python", "work_folder"),
 }  # fmt: skip
@@ -47,11 +49,12 @@ def write_settings(stack: Stack, options: Options, kafka: str, etcd: str, blob_p
         "log_format": "json",
         "dispatcher": {"blob_port": blob_port, "blob_token": stack.token()},
         "web": {"blob_token": stack.token()},
-        "resource_manager": _provided(options, agent) if agent else {},
+        "resource_manager": _provided(options, agent, own) if agent else {},
         "task_manager": {
             "slots": options.slots,
             "heap_mb": _heap_mb(options),
             **({"cores": options.cores} if options.cores else {}),
+            **({"slot_extras": options.slot_extras} if options.slot_extras else {}),
             **({"python": options.python} if options.python else {}),
             "work_folder": str(stack.folder / "work"),
         },
@@ -81,11 +84,13 @@ def own_settings(config: str) -> dict[str, Any]:
     return content
 
 
-def _provided(options: Options, agent: Served) -> dict[str, Any]:
+def _provided(options: Options, agent: Served, own: dict[str, Any]) -> dict[str, Any]:
+    extras = options.slot_extras or (own.get("task_manager") or {}).get("slot_extras") or {}
     return {
         "provider": "process", "agents": [agent.url], "agent_token": agent.token,
         "task_managers_min": options.task_managers, "task_managers_max": options.most,
         "worker_slots": options.slots, "worker_memory_mb": _heap_mb(options),
+        "worker_slot_cores": options.cores or os.cpu_count() or 1, "worker_slot_extras": extras,
     }  # fmt: skip
 
 

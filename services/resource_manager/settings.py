@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from millrace.core.profile import ExtraCounts
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import Settings
@@ -99,6 +100,14 @@ class ResourceManagerSettings(ServiceSettings):
     worker_slots: int = Field(DEFAULTS.worker_slots, ge=1, le=1000, description="Slots of each TaskManager that the provider starts.")
     worker_cores: int = Field(DEFAULTS.worker_cores, ge=0, description="Cores of each, for cores_max.")
     worker_memory_mb: int = Field(DEFAULTS.worker_memory_mb, ge=1, description="Memory of each of its slots.")
+    worker_slot_cores: int = Field(
+        DEFAULTS.worker_slot_cores,
+        ge=0,
+        description="Cores of each of its slots; 0: not known, and none is started for a job that asks for cores.",
+    )
+    worker_slot_extras: ExtraCounts = Field(
+        {}, description="What each of its slots has beside, as `slot_extras` of its TaskManagers."
+    )
     worker_start_ms: int = Field(
         DEFAULTS.worker_start_ms, ge=100, description="One that has not registered within this time is stopped, and another one started."
     )

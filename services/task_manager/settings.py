@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from millrace.core.profile import ExtraCounts
 from millrace.runtime.inspection import memory_bytes
 from millrace.runtime.logs import tells_of_secret
 from millrace.runtime.settings import BadSettings, ServiceSettings
@@ -40,13 +42,19 @@ class TaskManagerSettings(ServiceSettings):
     )
     slots: int = Field(2, ge=1, le=1000, description="How many tasks run at once; each slot is a JVM of its own.")
     cores: int | None = Field(
-        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of the machine, which slots share."
+        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of the machine, which slots share. "
+        "A job may ask for them as cores."
     )
     heap_mb: int | None = Field(
         None,
         ge=LEAST_HEAP_MB,
         description="Heap of each slot's JVM; what a job may ask for as memory_mb. Empty: half of the machine's memory over its slots,"
         f" {MOST_HEAP_MB} at most.",
+    )
+    slot_extras: ExtraCounts = Field(
+        {},
+        description="What each slot has beside memory and cores, by name, and how many: {gpu: 1}. A job asks for it by that name, and gets "
+        "no slot without it. Millrace counts it, and knows nothing else of it.",
     )
     master: str | None = Field(
         None, description="Spark master of the slots instead of local[cores]: spark://host:port."
@@ -117,6 +125,8 @@ class TaskManagerSettings(ServiceSettings):
             "host": socket.gethostname(),
             "allocation_timeout_ms": self.allocation_timeout_ms,
             "slots_memory_mb": [self.slot_heap_mb] * self.slots,
+            "slot_cores": self.cores or os.cpu_count() or 1,
+            "slot_extras": dict(self.slot_extras),
         }
 
     def slot_config(self, number: int) -> SlotConfig:

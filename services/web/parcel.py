@@ -33,7 +33,7 @@ PARCELS_MOST = 8
 LOADED_MOST = 2
 """Graphs that are read at once: a text of GRAPH_BYTES_MOST may take a core for seconds."""
 GROUPS = ("py_files", "files", "jars", "archives")
-TEXTS = ("parameter", "parallelism", "env", "master", "name", "conf", "args", "packages")
+TEXTS = ("parameter", "parallelism", "resource", "env", "master", "name", "conf", "args", "packages")
 OF_SCRIPTS = (*GROUPS, "name", "conf", "args", "packages")
 CONTENT: dict[str, Any] = {
     JSON: {"schema": {"type": "object", "description": "A job graph, as in a graph's file."}},
@@ -47,6 +47,10 @@ CONTENT: dict[str, Any] = {
             "modules": {"type": "array", "items": {"type": "string", "format": "binary"}, "description": "Files beside the graph."},
             "parameter": {"type": "array", "items": {"type": "string"}, "description": "NAME=VALUE for the graph's ${NAME}."},
             "parallelism": {"type": "array", "items": {"type": "string"}, "description": "VERTEX=N, before the graph's own."},
+            "resource": {
+                "type": "array", "items": {"type": "string"},
+                "description": "NAME=N, what each slot must have: memory_mb, cores, or what TaskManagers name; before the graph's own.",
+            },
             "script": {"type": "string", "format": "binary", "description": "A PySpark script."},
             **{group: {"type": "array", "items": {"type": "string", "format": "binary"}} for group in GROUPS},
             "name": {"type": "string"},
@@ -81,7 +85,7 @@ class Parcel:
         graph, script = self.files.get("graph", []), self.files.get("script", [])
         if len(graph) + len(script) != 1:
             raise _refusal("graph", "give one file, as graph or as script")
-        env = self._pairs("env")
+        env, resources = self._pairs("env"), self._pairs("resource")
         master = self._one("master")
         if graph:
             for name in OF_SCRIPTS:
@@ -91,7 +95,7 @@ class Parcel:
             with _loading:
                 return load_graph(
                     graph[0], self._pairs("parameter"), same_machine=False, sent=True, env=env, master=master,
-                    parallelism=self._pairs("parallelism"), confined=True,
+                    parallelism=self._pairs("parallelism"), resources=resources, confined=True,
                 )  # fmt: skip
         for name in ("parameter", "parallelism", "modules"):
             if name in self.texts or name in self.files:
@@ -99,8 +103,8 @@ class Parcel:
         packages = [each.strip() for text in self.texts.get("packages", []) for each in text.split(",") if each.strip()]
         return load_script(
             script[0], self.texts.get("args", []), name=self._one("name"), conf=self._pairs("conf"), packages=packages, master=master,
-            env=env, py_files=self.files.get("py_files", []), files=self.files.get("files", []), jars=self.files.get("jars", []),
-            archives=self.files.get("archives", []),
+            env=env, resources=resources, py_files=self.files.get("py_files", []), files=self.files.get("files", []),
+            jars=self.files.get("jars", []), archives=self.files.get("archives", []),
         )  # fmt: skip
 
     def mistakes(self, loaded: Loaded, warnings: bool = False) -> list[Mistake]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .items import Item, Without
 
 D, DC, RM, EL = "test_dispatcher.py:", "test_dispatcher_", "test_resource_manager.py:", "test_election.py:"
+PROFILES = "test_resource_profiles.py:"
 OF_RM, LIVE, WORK = "test_resource_manager_machine.py:", "test_resource_manager_liveness.py:", "test_resource_manager_workers.py:"
 
 DISPATCHER = (
@@ -239,10 +240,12 @@ RESOURCES = (
          "What the requests between two ticks lack is started once.", (
              f"{RM}test_requests_between_two_ticks_start_what_they_need_once",
              f"{WORK}test_as_many_are_started_as_the_waiting_jobs_need_and_no_more_than_may_be",
+             f"{PROFILES}test_none_is_started_for_a_job_that_its_slots_would_not_satisfy",
          )),
     Item("FineGrainedSlotManagerTest", "testNotificationAboutNotEnoughResources",
          "A job that no slot can come for waits, and its reason names the limit.", (
              f"{RM}test_a_job_is_told_why_no_slot_comes",
+             f"{RM}test_a_job_is_told_which_part_no_slot_has",
              f"{WORK}test_each_limit_holds_and_is_named",
          )),
     Item("FineGrainedSlotManagerTest", "testGracePeriodForNotificationAboutNotEnoughResources",

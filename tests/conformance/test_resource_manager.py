@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from millrace.core.fold import Fold
-from millrace.core.machine import PeerBorn, Publish, Say
+from millrace.core.machine import Configured, PeerBorn, Publish, Say
 from millrace.core.messages.base import Body
 from millrace.core.messages.client import ClusterOverview
 from millrace.core.messages.effects import StartWorker, StopWorker
-from millrace.core.messages.jobs import Query, SlotSpec, TaskManagerLost
+from millrace.core.messages.jobs import NotEnoughResources, Query, SlotSpec, TaskManagerLost
+from millrace.core.messages.profiles import WantedSlots
 from millrace.core.messages.records import Elected, Hello, Message
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
@@ -217,6 +218,22 @@ def test_a_job_is_told_why_no_slot_comes() -> None:
     driver.comes(slots=1)
     driver.ask("waits")
     assert queued("waits", "the 1 slot of 1 TaskManager is busy; no more are started: task_managers_max is 1", 1) in driver.wait(1_200)
+
+
+def test_a_job_is_told_which_part_no_slot_has() -> None:
+    """FineGrainedSlotManagerTest.testNotificationAboutNotEnoughResources, with a resource profile; it fails after the grace period."""
+    driver = Driver().declared()
+    driver.core(Configured({"not_enough_resources_ms": 3_000}))
+    slot = SlotSpec(slot=0, memory_mb=1024, cores=2, extras={"gpu": 1})
+    driver.say(TM_A, RegisterTaskManager(host="h", slots=[slot], states=[ReportedSlot(slot=0, state="FREE")]))
+    driver.ask("j", profiles=[WantedSlots(slots=1, extras={"gpu": 2})])
+    reason = "needs gpu 2 a slot, of at most 1"
+    assert driver.tick() == [queued("j", reason, None)]
+    said = []
+    for _ in range(50):
+        driver.say(TM_A, TaskManagerHeartbeat())
+        said += [each.body for each in driver.tick() if isinstance(each, Say)]
+    assert said == [NotEnoughResources(job="j", reason=reason)]
 
 
 # workers

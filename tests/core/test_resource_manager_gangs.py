@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from millrace.core.machine import Configured
+from millrace.core.profile import Profile
+from services.resource_manager.core.waiting import Wanted
 from tests.core.of_resource_manager import TM_A, TM_B, Driver, granted, lost, queued
 from tests.core.test_resource_manager_tenants import driver, holders
 
@@ -21,7 +23,7 @@ def test_a_gang_that_lost_a_slot_waits_for_as_many_as_it_lacks() -> None:
     cluster.register(TM_B, memory_mb=(1024,))
     assert len(cluster.ask("gang", 3, together=True)) == 3
     cluster.free(TM_B, state="BROKEN")
-    assert (cluster.state.jobs["gang"].held, cluster.state.jobs["gang"].lacks.need) == (2, 1)
+    assert (cluster.state.jobs["gang"].held, list(cluster.state.lacks("gang"))) == (2, [Wanted(Profile(), 1)])
 
 
 def test_one_that_wants_more_than_there_can_be_has_no_place_and_is_in_nobodys_way() -> None:

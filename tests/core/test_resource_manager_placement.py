@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Configured
+from millrace.core.profile import Profile
 from services.resource_manager.core.placement import PLACEMENTS, place
 from services.resource_manager.settings import ResourceManagerSettings
 from tests.core.of_resource_manager import TM_A, TM_B, Driver
@@ -50,7 +51,8 @@ def test_what_was_freed_counts(placement: str, next_one: str) -> None:
         driver.ask("j", driver.state.jobs["j"].wanted - 1)
         driver.free(scope, slot)
     driver.core(Configured({"slots_placement": placement}))
-    driver.state.free[1024] = {key: driver.state.free[1024][key] for key in sorted(driver.state.free[1024], key=lambda key: key[0] != "b")}
+    free = driver.state.free[Profile(1024)]
+    driver.state.free[Profile(1024)] = {key: free[key] for key in sorted(free, key=lambda key: key[0] != "b")}
     assert [name for _, name in grants(driver.ask("k"))] == [next_one]
 
 

@@ -51,7 +51,9 @@ class Cluster:
         poison: tuple[str, ...] = (),
         beside: Cluster | None = None,
     ) -> None:
-        """deciding: service -> settings that decide, besides the defaults. beside: another cluster, whose storage and sinks it is given."""
+        """deciding: service, or one TaskManager -> settings that decide, besides the defaults.
+
+        beside: another cluster, whose storage and sinks it is given."""
         self.world = World(
             topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison,
             beside=beside.world if beside else None,
@@ -77,7 +79,8 @@ class Cluster:
             self._past.append(before)
         process: Process
         if name.startswith("task-manager/"):
-            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots, self.deciding.get("task-manager"))
+            given = self.deciding.get(name, self.deciding.get("task-manager"))
+            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots, given)
         else:
             service = name.partition("#")[0].partition("/")[0]
             process = ControlProcess(self.world, name, self.deciding.get(service, {}), build)

@@ -34,12 +34,12 @@ def _look(state: State, placement: str, grants: list[Say]) -> None:
     """From the last grant back to the first: each slot was free, and its TaskManager had one less in use."""
     used = {name: sum(slot.allocation is not None for slot in each.slots.values()) for name, each in state.task_managers.items()}
     free = {
-        (name, number): slot.memory_mb for name, each in state.task_managers.items() for number, slot in each.slots.items()
+        (name, number): slot.profile for name, each in state.task_managers.items() for number, slot in each.slots.items()
         if slot.state is SlotState.FREE and not state.is_blocked(name)
     }  # fmt: skip
     for each in reversed(grants):
         name, number = each.to.partition("/")[2], each.body.slot
-        size = state.task_managers[name].slots[number].memory_mb
+        size = state.task_managers[name].slots[number].profile
         used[name] -= 1
         free[name, number] = size
         others = dict.fromkeys(other for (other, _), its in free.items() if its == size)

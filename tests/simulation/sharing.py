@@ -9,8 +9,9 @@ from typing import Any
 
 from millrace.core.machine import Output, Say
 from millrace.core.messages.slots import AllocateSlot
+from millrace.core.profile import Profile
 from millrace.core.topics import RESOURCE_MANAGER
-from services.resource_manager.core.state import Job, State
+from services.resource_manager.core.state import State
 from tests.simulation import workload
 
 PASSED_MOST = 9
@@ -39,7 +40,7 @@ class Sharing:
     """Looks at what a ResourceManager grants."""
 
     def __init__(self) -> None:
-        self._passed: dict[int, int] = {}  # memory_mb -> slots granted since the last that went to who is first in one queue of all
+        self._passed: dict[Profile, int] = {}  # slots granted since the last that went to who is first in one queue of all
 
     def watched(self, state: State, outputs: Iterable[Output]) -> Iterator[Output]:
         """What a handler yields, once all of it is known."""
@@ -62,7 +63,7 @@ class Sharing:
         for name, group in groupby(grants, key=lambda each: each[1].job if state.jobs[each[1].job].together else each[1].allocation):
             its = list(group)
             job = state.jobs[its[0][1].job]
-            sizes = [state.task_managers[to.partition("/")[2]].slots[body.slot].memory_mb for to, body in its]
+            sizes = [state.task_managers[to.partition("/")[2]].slots[body.slot].profile for to, body in its]
             assert not job.together or len(its) == job.wanted - jobs[its[0][1].job], f"[R35]: of the gang {name} a part is given slots"
             assert not job.ending, f"[R35]: the gang {its[0][1].job} is given slots before what it gave back is over"
             for size in dict.fromkeys(sizes):
@@ -72,12 +73,12 @@ class Sharing:
             quota = _limits(state, job.tenant).get("slots")
             assert quota is None or held[job.tenant] <= quota, f"[R35]: tenant {job.tenant} is given {held[job.tenant]} slots"
 
-    def _look_at(self, state: State, held: dict[str, int], jobs: dict[str, int], name: str, size: int) -> None:
-        """A slot of this size goes to a job."""
+    def _look_at(self, state: State, held: dict[str, int], jobs: dict[str, int], name: str, size: Profile) -> None:
+        """A slot of this profile goes to a job."""
         waits = {
             other: job
             for other, job in state.jobs.items()
-            if other == name or (state.queues_for(job) and job.memory_mb <= size and _may(state, job, held, jobs[other]))
+            if other == name or (state.queues_for(job) and _can_use(state, other, size) and _may(state, other, held, jobs[other]))
         }
         eldest = min(waits, key=lambda each: (waits[each].rank, each))
         before = self._passed.get(size, 0)
@@ -91,16 +92,22 @@ class Sharing:
         assert turn or share <= least, f"[R35]: {name} of a tenant that has {share} goes before one that has {least}"
 
 
-def _sizes(state: State) -> dict[int, None]:
+def _can_use(state: State, name: str, profile: Profile) -> bool:
+    return any(profile.satisfies(wanted.profile) for wanted in state.lacks(name))
+
+
+def _sizes(state: State) -> dict[Profile, None]:
     slots = [slot for each in state.task_managers.values() for slot in each.slots.values()]
-    return {slot.memory_mb: None for slot in slots if slot.state.value != "BROKEN"}
+    return {slot.profile: None for slot in slots if slot.state.value != "BROKEN"}
 
 
-def _may(state: State, job: Job, held: dict[str, int], its: int) -> bool:
+def _may(state: State, name: str, held: dict[str, int], its: int) -> bool:
+    job = state.jobs[name]
+    [wanted, *_] = state.lacks(name)
     need = job.wanted - its if job.together else 1
     quota = _limits(state, job.tenant).get("slots")
     there = [slot for each in state.task_managers.values() for slot in each.slots.values() if slot.state.value != "BROKEN"]
-    enough = need == 1 or sum(slot.memory_mb >= job.memory_mb for slot in there) >= need
+    enough = need == 1 or sum(slot.profile.satisfies(wanted.profile) for slot in there) >= need
     return enough and (quota is None or held.get(job.tenant, 0) + need <= quota)
 
 

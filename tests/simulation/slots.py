@@ -45,6 +45,7 @@ from millrace.core.messages.slots import (
     SlotReplacing,
     SlotsProgressed,
 )
+from millrace.core.profile import Profile
 from tests.simulation.book import Living
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class SimulatedSlots:
         self._running: dict[int, Running] = {}
         self._started: dict[int, int] = {}  # slot -> how often that was begun
         self._heard_ms, self._patience_ms = 0, 1 << 60
+        self.profiles: list[Profile] = []  # by slot
         for slot in range(count):
             self._start(slot, world.timing.start)
 
@@ -135,6 +137,7 @@ class SimulatedSlots:
     def launch(self, effect: LaunchAttempt) -> None:
         living = Living(self.process, effect.slot, effect.attempt)
         spec = effect.spec.json_value()
+        _assert_satisfied(effect.attempt, self.profiles[effect.slot], effect.spec.resources)
         over = self._world.has_ended(effect.spec.job)
         self._world.book.attempt_started(spec, living, over, self._world.clock.now_ms())
         gone = [] if over else [each for each in read_by(spec) if not self._world.storage.lies(f"{each}/part")]
@@ -253,6 +256,13 @@ class SimulatedSlots:
         self._numbered += 1
         due_ms = self._world.clock.now_ms() + self._world.random.randint(*span)
         heapq.heappush(self._later, (due_ms, self._numbered, happens))
+
+
+def _assert_satisfied(attempt: str, has: Profile, asked: dict[str, int]) -> None:
+    """Of an attempt that begins in a slot."""
+    parts = dict(has.parts())
+    missing = {name: number for name, number in asked.items() if number > parts.get(name, 0)}
+    assert not missing, f"[R35]: {attempt} asks for {asked}, and runs in a slot that has {has.text}"
 
 
 def found(ask: Ask, slots: int) -> Answer:

@@ -11,6 +11,7 @@ from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
+from millrace.core.profile import Profile
 from millrace.core.topics import RESOURCE_MANAGER, task_manager_key
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from services.task_manager.core.state import State, check
@@ -90,6 +91,8 @@ class TaskManagerProcess:
             wall_ms=world.clock.now_ms,
         )
         self.slots = SimulatedSlots(world, f"{self.id}.{world.starts}", slots, self._post)
+        each = deciding.get("slot_cores"), deciding.get("slot_extras")
+        self.slots.profiles = [Profile.of(memory_mb, *each) for memory_mb in deciding["slots_memory_mb"]]
         self.shell.use(self.slots)
         self._begin_ms = 0
         self._asked_to_stop = self._has_news = self._gone = False

@@ -24,12 +24,13 @@ def deployment(state: State, job: Job, plan: Plan, task: str, index: int, alloca
     """The next attempt of a subtask, into this slot."""
     number = job.tasks[task].rows[index].attempt + 1
     name = attempt_name(job, task_folder(plan, task), index, number)
+    spec, asked = _spec(state, job, plan, task, index, number), dict(plan.profiles[task].parts())
     return DeployTask(
         allocation=allocation,
         attempt=name,
         acceptance=job.acceptance,
         folder=log_folder(job, name),
-        spec=_spec(state, job, plan, task, index, number),
+        spec=spec.model_copy(update={"resources": asked}) if asked else spec,
         start_timeout_ms=plan.graph.timeouts.start_ms,
         run_timeout_ms=plan.graph.timeouts.run_ms,
     )

@@ -34,7 +34,7 @@ def on_offer_slots(state: State, body: OfferSlots, envelope: Envelope) -> Iterat
         if job is None or job.status in ENDED_JOB or not usable:
             freed.append(offer.allocation)
             continue
-        hold_slot(state, job, offer.allocation, HeldSlot(envelope.sender, envelope.life, offer.slot))
+        hold_slot(state, job, offer.allocation, HeldSlot(envelope.sender, envelope.life, offer.slot, profile=offer.profile))
         taken.setdefault(job.id, []).append(offer.allocation)
     for name, allocations in taken.items():
         yield from advance(state, state.jobs[name], envelope.at_ms, idle=allocations, offered=True)

@@ -165,8 +165,8 @@ def _forget_job(state: State, job: Job) -> Iterator[Output]:
     state.plans.pop(job.acceptance, None)
     yield from free_slots(state, job, list(job.slots))
     if job.wanted:
-        job.wanted = 0
-        yield request_slots(job)
+        job.wanted, job.wants = 0, {}
+        yield request_slots(None, job)
 
 
 def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: Envelope) -> Iterator[Output]:

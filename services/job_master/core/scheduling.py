@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
+from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Envelope, Output, Say, Ticked
 from millrace.core.messages.slots import CancelTasks, DeployTask
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
@@ -24,7 +25,7 @@ from .failover import fail
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
 from .rescaling import rescale
-from .slot_pool import free_slots, request_slots
+from .slot_pool import free_slots, request_slots, wants_by_profile
 from .state import Job, State, move_job, move_subtask
 from .time_spent import spend, stopped
 from .timers import is_due, set_timer
@@ -80,7 +81,7 @@ def settle(
         yield from cancel_attempts(state, job, "the job is canceled" if canceled else "another task of the job failed", at_ms)
     useless = _useless(job, idle)
     yield from free_slots(state, job, useless)  # from here on every slot that the job holds has an attempt
-    yield from _request(job, useless)
+    yield from _request(state, job, useless)
     spend(job, at_ms)
     if job.status in ENDING_JOB:
         yield from _end_failing(state, job, at_ms)
@@ -116,9 +117,10 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     """Deploys scheduled subtasks into the idle slots, all of one TaskManager in one message."""
     deploys: dict[Scope, list[tuple[DeployTask, int]]] = {}
     events: list[Output] = []
-    for allocation, (task, index) in zip(idle, scheduled(job), strict=False):
+    plan = running_plan(state, job)
+    for allocation, (task, index) in zip(idle, scheduled(job), strict=False) if plan.profile is not None else _fitting(plan, job, idle):
         slot, subtask = job.slots[allocation], job.tasks[task].rows[index]
-        attempt = deployment(state, job, running_plan(state, job), task, index, allocation)
+        attempt = deployment(state, job, plan, task, index, allocation)
         size = spec_bytes(attempt)
         if size > SPEC_BYTES_MAX:
             fail(job, too_large(task), at_ms)
@@ -138,6 +140,18 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     for task_manager, tasks in deploys.items():
         yield from deploy_tasks(task_manager, tasks)
     yield from events
+
+
+def _fitting(plan: Plan, job: Job, idle: Sequence[str]) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Which slot goes to which scheduled subtask, where they want different ones: the tightest slot goes first, to who wants most of
+    what it satisfies. So a rare slot is not filled with what any other one would do for. As in `scheduled`, whoever takes the next pair has
+    removed the one before."""
+    for allocation in sorted(idle, key=lambda each: job.slots[each].profile.size):
+        profile = job.slots[allocation].profile
+        found = [name for name, task in job.tasks.items() if task.ready and profile.satisfies(plan.profiles[name])]
+        if found:
+            name = max(found, key=lambda each: plan.profiles[each].size)
+            yield allocation, (name, job.tasks[name].ready[0])
 
 
 def _is_part(job: Job, idle: Sequence[str]) -> bool:  # [R35]
@@ -204,15 +218,16 @@ def _useless(job: Job, idle: Sequence[str]) -> list[str]:
     return [allocation for allocation in idle if job.slots[allocation].task is None]
 
 
-def _request(job: Job, given_back: Sequence[str]) -> Iterator[Output]:
+def _request(state: State, job: Job, given_back: Sequence[str]) -> Iterator[Output]:
     """Sends the ResourceManager the number of slots that the job wants, when it has changed; of a gang also what it gives back."""
     rests = job.status is JobStatus.SUSPENDED or job.rescaling is not None
-    wanted = (0 if rests else scheduled_count(job)) + len(job.slots)
-    if wanted != job.wanted or given_back and job.is_gang:
-        job.wanted = wanted
+    scheduled = {} if rests else {name: len(task.ready) for name, task in job.tasks.items()}
+    wanted, wants = sum(scheduled.values()) + len(job.slots), wants_by_profile(plan_of(state, job), job, scheduled)
+    if wanted != job.wanted or wants != job.wants or given_back and job.is_gang:
+        job.wanted, job.wants = wanted, wants
         if wanted == 0:
             job.waiting, job.position, job.expected_ms = None, None, None
-        yield request_slots(job, given_back)
+        yield request_slots(plan_of(state, job), job, given_back)
 
 
 def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Say
 from millrace.core.messages.jobs import RequestSlots
+from millrace.core.messages.profiles import WantedSlots, parts_of
 from millrace.core.messages.slots import FreeSlots
+from millrace.core.profile import Profile
 from millrace.core.topics import RESOURCE_MANAGER, Scope
 
 from .state import HeldSlot, Job, State
@@ -50,8 +53,28 @@ def free_slots(state: State, job: Job, allocations: Sequence[str]) -> Iterator[O
         yield Say(task_manager, FreeSlots(allocations=its))
 
 
-def request_slots(job: Job, given_back: Sequence[str] = ()) -> Say:
+def wants_by_profile(plan: Plan | None, job: Job, scheduled: Mapping[str, int]) -> dict[Profile, int]:
+    """What slots the job wants, where their profiles differ; else nothing. `scheduled`: task -> its subtasks that wait for a slot.
+
+    A slot in use counts by its own profile. Else the ResourceManager might take one that suits two subtasks for that of the one that
+    waits, while the other one runs in it, and grant what suits nobody."""
+    if plan is None or plan.profile is not None:
+        return {}
+    wants: dict[Profile, int] = {}
+    for profile, number in (
+        *((slot.profile, 1) for slot in job.slots.values()), *((plan.profiles[task], number) for task, number in scheduled.items())
+    ):  # fmt: skip
+        if number:
+            wants[profile] = wants.get(profile, 0) + number
+    return wants
+
+
+def request_slots(plan: Plan | None, job: Job, given_back: Sequence[str] = ()) -> Say:
     """How many slots the job wants in all: those that it holds among them. `given_back`: those that it has just given back."""
+    same = plan.profile if plan is not None else Profile.of(job.graph.get("resources", {}).get("memory_mb"))
+    wants = job.wants
+    if same is not None and same != Profile(same.memory_mb) and job.wanted:
+        wants = {same: job.wanted}
     return Say(
         RESOURCE_MANAGER,
         RequestSlots(
@@ -59,9 +82,10 @@ def request_slots(job: Job, given_back: Sequence[str] = ()) -> Say:
             slots=job.wanted,
             priority=job.graph.get("priority", 0),
             since_ms=job.accepted_ms,
-            memory_mb=job.graph.get("resources", {}).get("memory_mb"),
+            memory_mb=(same.memory_mb or None) if same is not None and not wants else None,
             tenant=job.graph.get("tenant", ""),
             together=job.is_gang,
             given_back=list(given_back) if job.is_gang else [],
+            profiles=[WantedSlots(slots=number, **parts_of(profile)) for profile, number in wants.items()],
         ),
     )

@@ -10,6 +10,7 @@ from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import beside
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.messages.kept import Kept
+from millrace.core.profile import ANY, Profile
 from millrace.core.states import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
 from millrace.core.topics import Scope
 
@@ -90,6 +91,7 @@ class HeldSlot:
     task: str | None = None
     subtask: int = 0
     progress: dict[str, int] | None = None  # what its attempt reported last
+    profile: Profile = ANY  # of builds before, which knew of memory alone: ANY
 
 
 @dataclass(slots=True)
@@ -175,6 +177,7 @@ class Job:
     planned: AttemptReport | None = None  # the plan attempt's report
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
     wanted: int = 0  # slots last requested of the ResourceManager
+    wants: dict[Profile, int] = field(default_factory=dict)  # the same by profile, where those differ
     restarts: int = 0  # failures retried so far; what was merged into a restart that was due already does not count
     recomputed: int = 0  # how often rows that were gone from the exchange were made anew
     held_until_ms: NowMs | None = None  # before that, nothing of what is held is scheduled; in State.due
@@ -258,6 +261,7 @@ def check(state: State) -> None:  # [R5]
     assert not gone, f"plans are kept of jobs that are not: {sorted(gone)}"
     for job in state.jobs.values():
         _check_spent(job)
+        assert not job.wants or sum(job.wants.values()) == job.wanted, f"{job.id} wants {job.wants}, {job.wanted} in all"
         assert not job.to_cancel, f"{job.id}: {job.to_cancel} are not told that they are canceled"
         assert not job.kept_untold, f"{job.id}: nobody is told that {job.kept_untold} are kept"
         in_slots = {}

@@ -27,7 +27,7 @@ KEPT = frozenset({
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
     "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices", "waiting",
     "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
-    "group",
+    "group", "profile",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
 KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
@@ -35,9 +35,9 @@ KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
 MAPS = frozenset({
-    "attempts", "changed", "defined", "effects", "ended", "expected", "folders", "inputs", "jobs", "key_types", "live", "lookups", "outbox",
-    "outputs", "parallelism", "peers", "pinned", "rescaled", "rescaling", "results", "schemas", "sinks", "slots", "sources",
-    "task_managers", "tasks", "tenants", "vertices",
+    "attempts", "changed", "defined", "effects", "ended", "expected", "extras", "folders", "inputs", "jobs", "key_types", "live", "lookups",
+    "outbox", "outputs", "parallelism", "peers", "pinned", "rescaled", "rescaling", "results", "schemas", "sinks", "slots", "sources",
+    "task_managers", "tasks", "tenants", "vertices", "wants",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
 REASONS = frozenset({

@@ -18,6 +18,7 @@ from millrace.core.messages.client import (
     TaskManagersListed,
 )
 from millrace.core.messages.jobs import Query, QuestionAnswered
+from millrace.core.messages.profiles import parts_of
 from millrace.core.topics import DISPATCHER
 
 from .blocklist import blocked_host
@@ -78,7 +79,7 @@ _ANSWERS: dict[str, Callable[[State, Query], Reply]] = {
 def _listed(state: State) -> Iterator[TaskManagerInfo]:
     for name, each in sorted(state.task_managers.items()):
         slots = [
-            SlotInfo(slot=number, state=slot.state.value, job=slot.job, memory_mb=slot.memory_mb, broken=slot.broken)
+            SlotInfo(slot=number, state=slot.state.value, job=slot.job, broken=slot.broken, **parts_of(slot.profile))
             for number, slot in sorted(each.slots.items())
         ]
         yield TaskManagerInfo(

@@ -13,6 +13,7 @@ from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages.effects import WorkersListed
 from millrace.core.messages.events import ProviderConfigured
 from millrace.core.messages.slots import DrainAnswered, DrainTaskManager
+from millrace.core.profile import ANY
 from millrace.core.states import WorkerState
 from millrace.core.topics import task_manager_scope
 
@@ -91,7 +92,7 @@ def _drain(state: State, envelope: Envelope) -> Outputs:
             if state.is_blocked(name) and state.workers.known[name].state is WorkerState.REGISTERED:
                 yield from _ask_to_drain(state, name, envelope)
         quiet = [name for name in quiet if not state.is_blocked(name)]
-    if state.waiting and scaling.demanded(state, max(1, scaling.slots_most(state, 0))):
+    if state.waiting and scaling.demanded(state, max(1, scaling.slots_most(state, ANY))):
         return  # who waits may get what is idle
     asked = sum(each.state is WorkerState.DRAINING and not state.is_blocked(name) for name, each in state.workers.known.items())
     left = scaling.usable(state) - asked - limits.task_managers_min

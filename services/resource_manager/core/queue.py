@@ -15,6 +15,7 @@ from typing import NamedTuple
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Say
 from millrace.core.messages.jobs import JobQueued, NotEnoughResources
+from millrace.core.profile import Profile, largest, part_text
 from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope
 
@@ -34,7 +35,7 @@ def update(state: State, name: str) -> Iterator[Say]:
     job = state.jobs[name]
     if state.queues_for(job):
         was = name in state.waiting.places
-        state.waiting.add(name, job.lacks, job.tenant, job.rank)
+        state.waiting.add(name, tuple(state.lacks(name)), job.tenant, job.rank)
         if not was and job.sent_reason is None:
             state.unnotified[name] = None
         return
@@ -110,26 +111,28 @@ def _give_up(state: State, found: Mapping[str, Place], now_ms: NowMs) -> Iterato
 
 
 def _places(state: State, at_ms: AtMs) -> Iterator[tuple[str, Place]]:
-    """The first jobs in the queue. Also the first ones that no registered slots can serve: they delay no other job and have no place."""
+    """The first jobs in the queue. Also the first ones that no registered slots can serve: they delay no other job and have no place. One
+    that wants slots of several profiles has none, either, if one of those can never come: it cannot end."""
     census, slots = _SlotCensus(state), 0
-    for position, (name, limited) in enumerate(islice(in_order(state, census.fits), PLACES_MAX), 1):
+    for position, (name, wanted, limited) in enumerate(islice(in_order(state, census.fits), PLACES_MAX), 1):
         job = state.jobs[name]
-        expected_ms = pace.expected_ms(state, slots + job.lacks.need, at_ms) if state.open and not limited else None
+        expected_ms = pace.expected_ms(state, slots + wanted.need, at_ms) if state.open and not limited else None
         slots += job.wanted - job.held
-        yield name, Place(position, census.reason(job), expected_ms)
-    others = [queue for wanted, tenant, queue in state.waiting.jobs() if not census.fits(wanted, tenant)]
-    for _, name in islice(heapq.merge(*others), PLACES_MAX):
-        yield name, Place(None, census.reason(state.jobs[name]))
+        yield name, Place(position, census.reason(job, wanted), expected_ms)
+    never = [(wanted, queue) for wanted, tenant, queue in state.waiting.jobs() if not census.fits(wanted, tenant)]
+    others = [[(rank, name, wanted) for rank, name in queue[:PLACES_MAX]] for wanted, queue in never]
+    for _, name, wanted in islice(heapq.merge(*others), PLACES_MAX):
+        yield name, Place(None, census.reason(state.jobs[name], wanted))
 
 
-def in_order(state: State, fits: Callable[[Wanted, str], bool]) -> Iterator[tuple[str, bool]]:
-    """The jobs in the order in which they get what they want, if slots are freed and nothing else happens. Last those that wait for their
-    own tenant's slots, each with True."""
+def in_order(state: State, fits: Callable[[Wanted, str], bool]) -> Iterator[tuple[str, Wanted, bool]]:
+    """The jobs in the order in which they get what they want, if slots are freed and nothing else happens, each with what it gets first.
+    Last those that wait for their own tenant's slots, each with True."""
     waiting, more = state.waiting, dict[str, int]()
     heads = [(waiting.share(tenant), *queue[0], 0, wanted, tenant) for wanted, tenant, queue in waiting.jobs() if fits(wanted, tenant)]
     heapq.heapify(heads)
     limited: list[tuple[int, int, str, int, Wanted, str]] = []  # by the quota of their tenant
-    is_last = False
+    is_last, seen = False, dict[str, None]()
     while heads or limited:
         if not heads:
             heads, limited, is_last = sorted(limited), [], True
@@ -141,8 +144,10 @@ def in_order(state: State, fits: Callable[[Wanted, str], bool]) -> Iterator[tupl
         if not (is_last or waiting.allows(tenant, more.get(tenant, 0) + wanted.need)):
             limited.append(heapq.heappop(heads))
             continue
-        yield name, is_last
-        more[tenant] = more.get(tenant, 0) + state.jobs[name].wanted - state.jobs[name].held
+        if name not in seen:  # it may be in several lines
+            seen[name] = None
+            yield name, wanted, is_last
+            more[tenant] = more.get(tenant, 0) + state.jobs[name].wanted - state.jobs[name].held
         queue = waiting.lines[wanted].jobs[tenant]
         if index + 1 < len(queue):
             heapq.heapreplace(heads, (now, *queue[index + 1], index + 1, wanted, tenant))
@@ -156,12 +161,12 @@ class _SlotCensus:
     def __init__(self, state: State) -> None:
         self._state = state
         limits = state.limits
-        there = (slot.memory_mb for each in state.task_managers.values() for slot in each.slots.values())
-        new = [limits.worker_memory_mb] if limits.provider and limits.task_managers_max else []
-        self._largest = max([*there, *new], default=0)
+        there = (slot.profile for each in state.task_managers.values() for slot in each.slots.values())
+        new = [limits.worker_profile] if limits.provider and limits.task_managers_max else []
+        self._there = list(dict.fromkeys([*there, *new]))
         self._outlook = scaling.outlook(state)
-        self._counts: dict[int, str] = {}  # by memory_mb
-        self._most: dict[int, int] = {}
+        self._counts: dict[Profile, str] = {}  # by what is wanted
+        self._most: dict[Profile, int] = {}
 
     def fits(self, wanted: Wanted, tenant: str) -> bool:
         """Whether it could be given what it wants, if all that is registered or may be started were free."""
@@ -169,25 +174,24 @@ class _SlotCensus:
 
     def _never(self, wanted: Wanted, tenant: str) -> str:
         """Why not; "" if it could."""
-        memory_mb, need = wanted
-        if self._largest and memory_mb > self._largest:
-            return f"needs {memory_mb} MB a slot, the largest has {self._largest} MB"
+        profile, need = wanted
+        if self._there and not any(each.satisfies(profile) for each in self._there):
+            return _too_small(profile, largest(self._there))
         quota = self._state.waiting.quota(tenant)
         if quota is not None and need > quota:
             may = f"{_plural(quota, 'slot')} at most" if quota else "none"
             return f"needs {_plural(need, 'slot')}{' at once' if need > 1 else ''}, and its tenant {tenant or '(none)'} may have {may}"
-        if need > 1 and self._state.task_managers and need > (most := self._slots_most(memory_mb)):
+        if need > 1 and self._state.task_managers and need > (most := self._slots_most(profile)):
             return f"needs {need} slots at once, and there are {most} at most"
         return ""
 
-    def _slots_most(self, memory_mb: int) -> int:
-        if memory_mb not in self._most:
-            self._most[memory_mb] = scaling.slots_most(self._state, memory_mb)
-        return self._most[memory_mb]
+    def _slots_most(self, wanted: Profile) -> int:
+        if wanted not in self._most:
+            self._most[wanted] = scaling.slots_most(self._state, wanted)
+        return self._most[wanted]
 
-    def reason(self, job: Job) -> str:
-        """One sentence on why a job waits."""
-        wanted = job.lacks
+    def reason(self, job: Job, wanted: Wanted) -> str:
+        """One sentence on why a job waits for this."""
         at_once = " at once" if wanted.need > 1 else ""
         part = f"{job.held} of {job.wanted} slots{at_once}: " if job.wanted > 1 else ""
         state = self._state
@@ -202,22 +206,23 @@ class _SlotCensus:
         if not state.waiting.allows(job.tenant, wanted.need):
             quota, held = state.waiting.quota(job.tenant), state.waiting.held.get(job.tenant, 0)
             return f"{part}its tenant {job.tenant or '(none)'} has {held} of the {_plural(quota or 0, 'slot')} of its quota"
-        if job.memory_mb not in self._counts:
-            self._counts[job.memory_mb] = self._count(job.memory_mb) if state.task_managers else "no TaskManager is registered"
-        outlook = f"; {self._outlook}" if self._outlook and job.memory_mb <= state.limits.worker_memory_mb else ""
-        return part + self._counts[job.memory_mb] + outlook
+        profile = wanted.profile
+        if profile not in self._counts:
+            self._counts[profile] = self._count(profile) if state.task_managers else "no TaskManager is registered"
+        outlook = f"; {self._outlook}" if self._outlook and state.limits.worker_profile.satisfies(profile) else ""
+        return part + self._counts[profile] + outlook
 
-    def _count(self, memory_mb: int) -> str:
-        """The slots of this size, and what they do. Free ones on blocked hosts are told of beside the others."""
-        blocked = self._count_blocked(memory_mb)
-        others = self._count_others(memory_mb, bool(blocked))
+    def _count(self, wanted: Profile) -> str:
+        """The slots that satisfy this, and what they do. Free ones on blocked hosts are told of beside the others."""
+        blocked = self._count_blocked(wanted)
+        others = self._count_others(wanted, bool(blocked))
         return "; ".join(each for each in (others, blocked) if each)
 
-    def _count_blocked(self, memory_mb: int) -> str:
+    def _count_blocked(self, wanted: Profile) -> str:
         free: dict[str, int] = {}
         for name, each in self._state.task_managers.items():
             if self._state.is_blocked(name):
-                fitting = (slot.state is SlotState.FREE and slot.memory_mb >= memory_mb for slot in each.slots.values())
+                fitting = (slot.state is SlotState.FREE and slot.profile.satisfies(wanted) for slot in each.slots.values())
                 free[each.host] = free.get(each.host, 0) + sum(fitting)
         hosts = sorted(host for host, number in free.items() if number)
         if not hosts:
@@ -227,26 +232,26 @@ class _SlotCensus:
         on = "on a blocked host" if len(hosts) == 1 else "on blocked hosts"
         return f"{_plural(number, 'free slot')} {'is' if number == 1 else 'are'} {on} ({names})"
 
-    def _count_others(self, memory_mb: int, are_more: bool) -> str:
+    def _count_others(self, wanted: Profile, are_more: bool) -> str:
         counts = {"busy": 0, "free": 0, "kept": 0, "starting": 0, "broken": 0}
         hosts, why = 0, ""
-        kept = {size: turn.kept_for for size, turn in self._state.turns.items() if turn.kept_for}
+        kept = {profile: turn.kept_for for profile, turn in self._state.turns.items() if turn.kept_for}
         for name, task_manager in self._state.task_managers.items():
             fitting = [
                 slot for slot in task_manager.slots.values()
-                if slot.memory_mb >= memory_mb and not (slot.state is SlotState.FREE and self._state.is_blocked(name))
+                if slot.profile.satisfies(wanted) and not (slot.state is SlotState.FREE and self._state.is_blocked(name))
             ]  # fmt: skip
             hosts += bool(fitting)
             for slot in fitting:
                 word = _WORDS.get(slot.state, "busy")
-                counts["kept" if word == "free" and slot.memory_mb in kept else word] += 1
+                counts["kept" if word == "free" and slot.profile in kept else word] += 1
                 why = why or (f" ({name}: {slot.broken})" if slot.broken else "")
         total = sum(counts.values())
         if not total:
             return "" if are_more else "no TaskManager has a slot"
-        size = f" with {memory_mb} MB" if memory_mb else ""
+        size = f" with {wanted.text}" if wanted.text else ""
         whole = f"{_plural(total, 'slot')}{size} of {_plural(hosts, 'TaskManager')}"
-        for_whom = next((f" for {job}" for size_mb, job in kept.items() if size_mb >= memory_mb), "")
+        for_whom = next((f" for {job}" for profile, job in kept.items() if profile.satisfies(wanted)), "")
         some = {f"kept{for_whom}" if word == "kept" else word: number for word, number in counts.items() if number}
         if len(some) == 1:
             (word,) = some
@@ -256,6 +261,17 @@ class _SlotCensus:
 
 
 _WORDS = {SlotState.STARTING: "starting", SlotState.BROKEN: "broken", SlotState.FREE: "free"}
+
+
+def _too_small(wanted: Profile, there: Profile) -> str:
+    """Why no slot satisfies this. `there`: the most that any has of each part."""
+    most = dict(there.parts())
+    for name, number in wanted.parts():
+        if number > most.get(name, 0):
+            if name in ("memory_mb", "cores"):
+                return f"needs {part_text(name, number)} a slot, the largest has {part_text(name, most.get(name, 0))}"
+            return f"needs {name} {number} a slot, of at most {most.get(name, 0)}"
+    return f"needs {wanted.text} in one slot, and none has all of it"
 
 
 def _plural(number: int, word: str) -> str:

@@ -51,7 +51,7 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
     expected = state.expected.pop(name, None)
     if expected is not None and expected.incarnation < life:
         yield from _report_loss(state, name, expected.incarnation, STARTED_ANEW)
-    slots = {each.slot: Slot(each.memory_mb, SlotState.STARTING) for each in body.slots}
+    slots = {each.slot: Slot(each.profile, SlotState.STARTING) for each in body.slots}
     if again is not None:
         for number, slot in slots.items():  # SlotChanged events about it are counted on [R16]
             slot.changes = again.slots[number].changes if number in again.slots else 0

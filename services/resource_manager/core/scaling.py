@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from millrace.core.profile import Profile, largest
 from millrace.core.states import SlotState
 
 from .state import Settings, State
@@ -16,16 +17,17 @@ COMING_SLOT = (SlotState.STARTING, SlotState.RELEASING)
 def missing(state: State) -> int:
     """How many more workers the waiting jobs, and the slots that are kept free, need besides those that are being started.
 
-    A job that needs more memory than a slot of a worker has needs none, nor one beyond its tenant's quota: it would wait on."""
+    A job whose profile no slot of a worker satisfies needs none, nor one beyond its tenant's quota: it would wait on."""
     limits, waiting = state.limits, state.waiting
     spare = limits.task_managers_spare * limits.worker_slots if state.jobs else 0
-    fitting = [wanted.memory_mb for wanted in waiting.lines if wanted.memory_mb <= limits.worker_memory_mb]
+    new = limits.worker_profile
+    fitting = [wanted.profile for wanted in waiting.lines if new.satisfies(wanted.profile)]
     if not fitting and not spare:
         return 0
-    largest = max(fitting, default=0)
+    least = largest(fitting)
     free = sum(map(len, state.free.values()))
-    usable = sum(len(slots) for size, slots in state.free.items() if size >= largest) if fitting else 0
-    coming = len(pending(state)) * limits.worker_slots + _coming_slots(state, largest) + usable
+    usable = sum(len(slots) for profile, slots in state.free.items() if profile.satisfies(least)) if fitting else 0
+    coming = len(pending(state)) * limits.worker_slots + _coming_slots(state, least) + usable
     demand = demanded(state, coming + limits.task_managers_max * limits.worker_slots)
     over = max(0, coming - demand) + free - usable
     return -(-(max(0, demand - coming) + max(0, spare - over)) // limits.worker_slots)
@@ -33,14 +35,14 @@ def missing(state: State) -> int:
 
 def demanded(state: State, most: int) -> int:
     """The slots that waiting jobs lack and may have, up to `most`: more than that is not started at once."""
-    waiting, left, demand = state.waiting, dict[str, int](), 0
+    waiting, left, demand, new = state.waiting, dict[str, int](), 0, state.limits.worker_profile
     for wanted, tenant, queue in waiting.jobs():
-        if wanted.memory_mb > state.limits.worker_memory_mb:
+        if not new.satisfies(wanted.profile):
             continue
         quota = waiting.quota(tenant)
         room = most if quota is None else left.setdefault(tenant, max(0, quota - waiting.held.get(tenant, 0)))
         for _, name in queue:
-            lacks = state.jobs[name].wanted - state.jobs[name].held
+            lacks = state.lacks(name)[wanted]
             if lacks > room and wanted.need > 1:
                 break
             taken = min(lacks, room)
@@ -53,12 +55,12 @@ def demanded(state: State, most: int) -> int:
     return min(demand, most)
 
 
-def slots_most(state: State, memory_mb: int) -> int:
-    """So many slots of at least this size there can be: those that are registered, and those that may still be started."""
+def slots_most(state: State, wanted: Profile) -> int:
+    """So many slots that satisfy this there can be: those that are registered, and those that may still be started."""
     limits = state.limits
-    new = limits.provider and memory_mb <= limits.worker_memory_mb and not state.workers.released
+    new = limits.provider and limits.worker_profile.satisfies(wanted) and not state.workers.released
     more = (len(pending(state)) + room(state).workers) * limits.worker_slots if new else 0
-    there = sum(slot.memory_mb >= memory_mb for each in state.task_managers.values() for slot in each.slots.values())
+    there = sum(slot.profile.satisfies(wanted) for each in state.task_managers.values() for slot in each.slots.values())
     return there + more
 
 
@@ -124,9 +126,9 @@ LIMITS = (
     Limit("slots_max", lambda limits: limits.worker_slots, lambda state: sum(len(each.slots) for each in state.task_managers.values())),
     Limit(
         "memory_mb_max", lambda limits: limits.worker_slots * limits.worker_memory_mb,
-        lambda state: sum(slot.memory_mb for each in state.task_managers.values() for slot in each.slots.values()),
+        lambda state: sum(slot.profile.memory_mb for each in state.task_managers.values() for slot in each.slots.values()),
     ),
-    # A TaskManager does not report its cores: those of the workers count.
+    # What a slot has of cores it may share with others: those of the workers count.
     Limit("cores_max", lambda limits: limits.worker_cores, lambda state: 0, lambda state: len(state.workers.known)),
 )  # fmt: skip
 
@@ -152,10 +154,10 @@ def outlook(state: State) -> str:
     return "" if allowed.workers else f"no more are started: {allowed.limit}"
 
 
-def _coming_slots(state: State, least_mb: int) -> int:
+def _coming_slots(state: State, least: Profile) -> int:
     """The slots of registered TaskManagers that are free in a moment."""
     return sum(
-        slot.state in COMING_SLOT and slot.memory_mb >= least_mb and not state.is_blocked(name)
+        slot.state in COMING_SLOT and slot.profile.satisfies(least) and not state.is_blocked(name)
         for name, each in state.task_managers.items()
         for slot in each.slots.values()
     )  # fmt: skip

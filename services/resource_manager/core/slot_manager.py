@@ -56,8 +56,8 @@ def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
     while (found := _next(state, envelope.now_ms)).job is not None:
         name = found.job
         job = state.jobs[name]
-        for size in found.sizes:
-            task_manager, slot = placement.place(state.free[size], state.limits.slots_placement, lambda name: _use(state, name))
+        for profile in found.profiles:
+            task_manager, slot = placement.place(state.free[profile], state.limits.slots_placement, lambda name: _use(state, name))
             allocation = allocation_name(envelope.id, state.granted, job.life)
             state.granted += 1
             granter = state.task_managers[task_manager]
@@ -86,20 +86,20 @@ def _next(state: State, now_ms: NowMs) -> matching.Match:
         for turn in turns.values():
             if turn.kept_ms is not None and now_ms >= after(turn.kept_ms, state.limits.ageing_ms << min(turn.vain, VAIN_MOST)):
                 turn.passed, turn.vain = 0, turn.vain + 1  # what runs in the slots that are missing may never end
-        due = [size for size, turn in turns.items() if turn.passed >= matching.PASSED_MAX]
+        due = [profile for profile, turn in turns.items() if turn.passed >= matching.PASSED_MAX]
         found = matching.match_slots(state.waiting, state.free, due)
-        for size in dict.fromkeys(found.sizes):
-            turn = turns.setdefault(size, Turn())
-            if size in found.passed:
+        for profile in dict.fromkeys(found.profiles):
+            turn = turns.setdefault(profile, Turn())
+            if profile in found.passed:
                 turn.passed += 1
             else:
                 turn.passed = turn.vain = 0
-    for size in dict.fromkeys((*found.kept, *turns)):
-        turn = turns.setdefault(size, Turn())
-        turn.kept_for = found.kept.get(size, "")
+    for profile in dict.fromkeys((*found.kept, *turns)):
+        turn = turns.setdefault(profile, Turn())
+        turn.kept_for = found.kept.get(profile, "")
         turn.kept_ms = (now_ms if turn.kept_ms is None else turn.kept_ms) if turn.kept_for else None
-        if turn == Turn() or size not in state.waiting.slots:
-            del turns[size]
+        if turn == Turn() or profile not in state.waiting.slots:
+            del turns[profile]
     return found
 
 
@@ -107,7 +107,7 @@ def give_last(state: State, name: str) -> None:
     """Puts the free slots of a TaskManager behind all others that are free."""
     for number, slot in state.task_managers[name].slots.items():
         if slot.state is SlotState.FREE and not state.is_blocked(name):
-            group, key = state.free[slot.memory_mb], slot_key(name, number)
+            group, key = state.free[slot.profile], slot_key(name, number)
             group[key] = group.pop(key)
 
 
@@ -116,7 +116,7 @@ def register(state: State, name: str, task_manager: TaskManager, states: Sequenc
     state.task_managers[name] = task_manager
     for slot in task_manager.slots.values():
         if not state.is_blocked(name):
-            state.waiting.count_slot(slot.memory_mb, 1)
+            state.waiting.count_slot(slot.profile, 1)
     for number, now, allocation, job in _usable_reports(state, name, states):
         yield from _change(state, name, number, now, allocation, job)
 
@@ -134,16 +134,16 @@ def exclude(state: State, name: str) -> None:
         if slot.state is SlotState.FREE:
             _take_from_free(state, slot, slot_key(name, number))
         if slot.state is not SlotState.BROKEN:
-            state.waiting.count_slot(slot.memory_mb, -1)
+            state.waiting.count_slot(slot.profile, -1)
 
 
 def include(state: State, name: str) -> None:
     """The host of a TaskManager is blocked no more."""
     for number, slot in state.task_managers[name].slots.items():
         if slot.state is SlotState.FREE:
-            state.free.setdefault(slot.memory_mb, {})[slot_key(name, number)] = (name, number)
+            state.free.setdefault(slot.profile, {})[slot_key(name, number)] = (name, number)
         if slot.state is not SlotState.BROKEN:
-            state.waiting.count_slot(slot.memory_mb, 1)
+            state.waiting.count_slot(slot.profile, 1)
 
 
 def report(state: State, name: str, states: Sequence[ReportedSlot], at_ms: AtMs) -> Outputs:
@@ -198,9 +198,9 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
         if slot.state is SlotState.FREE and now is not SlotState.FREE:
             _take_from_free(state, slot, key)
         elif now is SlotState.FREE and slot.state is not SlotState.FREE:
-            state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
+            state.free.setdefault(slot.profile, {})[key] = (name, number)
         broken = SlotState.BROKEN
-        state.waiting.count_slot(slot.memory_mb, (slot.state is broken) - (now is broken))
+        state.waiting.count_slot(slot.profile, (slot.state is broken) - (now is broken))
     state.waiting.allocated += (allocation is not None) - (slot.allocation is not None)
     _count(state, slot, -1)
     slot.state, slot.allocation, slot.job = now, allocation, job
@@ -213,10 +213,10 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
 
 
 def _take_from_free(state: State, slot: Slot, key: str) -> None:
-    group = state.free[slot.memory_mb]
+    group = state.free[slot.profile]
     del group[key]
     if not group:
-        del state.free[slot.memory_mb]
+        del state.free[slot.profile]
 
 
 def _count(state: State, slot: Slot, by: int) -> None:
@@ -225,6 +225,7 @@ def _count(state: State, slot: Slot, by: int) -> None:
         return
     job = state.jobs.setdefault(slot.job, Job())
     job.held += by
+    state.waiting.hold_slot(slot.job, slot.profile, by)
     state.waiting.hold(job.tenant, by)
     if life_of(slot.allocation) < job.life:
         job.earlier += by

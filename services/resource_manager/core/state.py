@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Envelope, beside, formerly
 from millrace.core.messages.blocklist import BLOCKED_MOST, AskBlocklist, BlockedTaskManagers
+from millrace.core.profile import Profile, unmet
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, WITH_TASK_MANAGER, SlotState, WorkerState
 from millrace.core.timing import FORWARDED_MOST
 from millrace.core.topics import shard_number, task_manager_name
@@ -50,13 +52,20 @@ class Settings:
     worker_slots: int = 2  # of each TaskManager that the provider starts
     worker_cores: int = 1
     worker_memory_mb: int = 4096  # of each of its slots
+    worker_slot_cores: int = 0  # of each of its slots; 0: not known
+    worker_slot_extras: dict[str, int] = field(default_factory=dict)  # of each of its slots
     worker_start_ms: int = 60_000  # in which it must have registered
     worker_idle_ms: int = 60_000  # after which one that nobody needs is asked whether it may be stopped
+
+    @property
+    def worker_profile(self) -> Profile:
+        """Of each slot of a TaskManager that the provider starts."""
+        return Profile.of(self.worker_memory_mb, self.worker_slot_cores, self.worker_slot_extras)
 
 
 @dataclass
 class Slot:
-    memory_mb: int
+    profile: Annotated[Profile, formerly("profile", "memory_mb")]
     state: SlotState
     allocation: str | None = None  # given exactly in ALLOCATED_SLOT
     job: str | None = None  # given exactly in HELD_SLOT
@@ -88,7 +97,8 @@ class Job:
     life: int = 0  # of the shard, when it requested them
     priority: int = 0
     since_ms: int = 0
-    memory_mb: int = 0  # a slot at least
+    memory_mb: int = 0  # a slot at least, where `wants` is empty
+    wants: dict[Profile, int] = field(default_factory=dict)  # what a slot has at least -> how many of `wanted`
     tenant: str = ""
     together: bool = False  # it gets all slots that it lacks at once, or none
     ending: dict[str, None] = field(default_factory=dict)  # of such a job: held allocations that it has given back [R35]
@@ -104,15 +114,18 @@ class Job:
         """Whether it is to be granted more."""
         return self.held < self.wanted and not self.earlier and not self.ending
 
-    @property
-    def lacks(self) -> Wanted:
-        """What it is granted next, while it waits."""
-        return Wanted(self.memory_mb, self.wanted - self.held if self.together else 1)
+    def lacks(self, holds: Mapping[Profile, int]) -> dict[Wanted, int]:
+        """What it is granted next, while it waits -> how many such slots, the largest first. `holds`: of what profiles its slots are."""
+        left = self.wanted - self.held
+        if len(self.wants) > 1:
+            return {Wanted(profile, 1): number for profile, number in unmet(self.wants, holds).items()}
+        profile = next(iter(self.wants), Profile(self.memory_mb))
+        return {Wanted(profile, left if self.together else 1): left}
 
 
 @dataclass
 class Turn:
-    """Of the slots of one size. `passed`: granted one after the other to jobs that are not first in one queue of all. `kept_ms`: since
+    """Of the slots of one profile. `passed`: granted one after the other to jobs that are not first in one queue of all. `kept_ms`: since
     when free ones are kept for `kept_for`, which wants several at once; None: they are not. `vain`: how often that was for too short a
     time, one after the other."""
 
@@ -217,10 +230,10 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # in snapshots of builds before; `waiting` has it now
     waiting: Waiting = beside()  # the jobs that wait
-    # memory_mb -> whose turn it is, where it is not that of whom the policy would take.
-    turns: dict[int, Turn] = field(default_factory=dict)
-    # memory_mb -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
-    free: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    # Profile -> whose turn it is, where it is not that of whom the policy would take.
+    turns: dict[Profile, Turn] = field(default_factory=dict)
+    # Profile -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
+    free: dict[Profile, dict[str, tuple[str, int]]] = field(default_factory=dict)
     # Waiting jobs whose shard has not been notified yet; all are in `waiting`.
     unnotified: Annotated[dict[str, None], formerly("unnotified", "untold")] = field(default_factory=dict)
     # Waiting jobs whose place was sent; all are in `waiting`.
@@ -262,6 +275,10 @@ class State:
         """Whether the host of a registered TaskManager is blocked."""
         return bool(self.blocklist.hosts) and self.task_managers[task_manager].host in self.blocklist.hosts
 
+    def lacks(self, name: str) -> dict[Wanted, int]:
+        """See `Job.lacks`."""
+        return self.jobs[name].lacks(self.waiting.holds.get(name, {}))
+
     def queues_for(self, job: Job) -> bool:
         """Whether a job is to be granted more, and its shard is not excluded."""
         return job.waits and job.shard not in self.silent
@@ -283,10 +300,12 @@ def waiting_of(state: State) -> Waiting:
         for slot in task_manager.slots.values():
             waiting.allocated += slot.allocation is not None
             if slot.state is not SlotState.BROKEN and not state.is_blocked(each):
-                waiting.count_slot(slot.memory_mb, 1)
+                waiting.count_slot(slot.profile, 1)
+            if slot.job is not None:
+                waiting.hold_slot(slot.job, slot.profile, 1)
     for name, job in state.jobs.items():
         if state.queues_for(job):
-            waiting.add(name, job.lacks, job.tenant, job.rank)
+            waiting.add(name, tuple(job.lacks(waiting.holds.get(name, {}))), job.tenant, job.rank)
     return waiting
 
 
@@ -314,7 +333,7 @@ def check(state: State) -> None:
     held: dict[str, int] = {}
     earlier: dict[str, int] = {}
     ending: dict[str, int] = {}
-    free: dict[str, int] = {}
+    free: dict[str, Profile] = {}
     for name, task_manager in state.task_managers.items():
         for number, slot in task_manager.slots.items():
             assert (slot.allocation is not None) == (slot.state in ALLOCATED_SLOT), (name, number, slot)
@@ -326,11 +345,11 @@ def check(state: State) -> None:
                 if slot.allocation in state.jobs[slot.job].ending:
                     ending[slot.job] = ending.get(slot.job, 0) + 1
             if slot.state is SlotState.FREE and not state.is_blocked(name):
-                free[slot_key(name, number)] = slot.memory_mb
+                free[slot_key(name, number)] = slot.profile
     assert held == {job: known.held for job, known in state.jobs.items() if known.held}, (held, state.jobs)
     assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
     assert ending == {job: len(known.ending) for job, known in state.jobs.items() if known.ending}, (ending, state.jobs)
-    assert free == {key: memory for memory, keys in state.free.items() for key in keys}
+    assert free == {key: profile for profile, keys in state.free.items() for key in keys}
     assert all(state.free.values()), "an empty group stays"
     if state.waiting is None:  # a snapshot of which no record was folded
         state.waiting = waiting_of(state)
@@ -339,6 +358,7 @@ def check(state: State) -> None:
     assert set(state.waiting.places) == waiting, (state.waiting.places, waiting)
     for job, known in state.jobs.items():
         assert known.wanted or known.held, f"{job} is known for nothing"
+        assert not known.wants or sum(known.wants.values()) == known.wanted, f"{job} wants {known.wants}, {known.wanted} in all"
         assert job in waiting or known.sent_reason is None, f"{job} does not wait, and its shard was sent a reason"
     assert set(state.unnotified) <= waiting and set(state.placed) <= waiting
     assert not set(state.expected) & set(state.task_managers)
@@ -359,11 +379,9 @@ def _check_granted(state: State) -> None:
     """No free slots, and who can use them."""
     if not state.open:
         return
-    for known in state.jobs.values():
-        if state.queues_for(known) and state.waiting.allows(known.tenant, known.lacks.need):
-            free = [
-                len(keys)
-                for size, keys in state.free.items()
-                if size >= known.memory_mb and not (size in state.turns and state.turns[size].kept_for)
-            ]
-            assert sum(free) < known.lacks.need, f"{state.free} are free, and a job waits for {known.lacks}"
+    kept = {profile for profile, turn in state.turns.items() if turn.kept_for}
+    for name, known in state.jobs.items():
+        for wanted in state.lacks(name) if state.queues_for(known) else ():
+            if state.waiting.allows(known.tenant, wanted.need):
+                free = [len(keys) for profile, keys in state.free.items() if profile.satisfies(wanted.profile) and profile not in kept]
+                assert sum(free) < wanted.need, f"{state.free} are free, and a job waits for {wanted}"

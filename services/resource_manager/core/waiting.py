@@ -1,7 +1,7 @@
 """Who waits, by what is wanted and by tenant, so that the next one is found without a search among ten thousand.
 
 All of it follows from the jobs, the slots and the settings, so no snapshot holds it: `of` builds it anew. A **line** has the jobs that
-want slots of at least the same size, and as many of them at once.
+want slots of at least the same profile, and as many of them at once. A job that wants slots of several profiles is in several lines.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from millrace.core.profile import Profile
 
 SHARE = 1_000_000
 """Of a slot that a tenant of weight 1 holds."""
 OTHERS = "*"
 """Names the tenants that the settings do not name."""
 NO_LIMITS: Mapping[str, int] = {}
+Key = TypeVar("Key", str, Profile)
 
 
 class Wanted(NamedTuple):
-    """What a job wants: slots of at least `memory_mb`, and `need` of them at once or none."""
+    """What a job wants: slots that satisfy `profile`, and `need` of them at once or none."""
 
-    memory_mb: int
+    profile: Profile
     need: int
 
 
@@ -41,9 +44,10 @@ class Waiting:
 
     tenants: Mapping[str, Mapping[str, int]]
     lines: dict[Wanted, Line] = field(default_factory=dict)  # none is empty
-    places: dict[str, tuple[Wanted, str, int]] = field(default_factory=dict)  # job -> its line, its tenant, its rank
+    places: dict[str, tuple[tuple[Wanted, ...], str, int]] = field(default_factory=dict)  # job -> its lines, its tenant, its rank
     held: dict[str, int] = field(default_factory=dict)  # tenant -> slots that its jobs hold; no 0
-    slots: dict[int, int] = field(default_factory=dict)  # memory_mb -> slots that are registered and not broken; no 0
+    slots: dict[Profile, int] = field(default_factory=dict)  # slots that are registered and not broken; no 0
+    holds: dict[str, dict[Profile, int]] = field(default_factory=dict)  # job -> slots that it holds; no 0, none is empty
     allocated: int = 0  # slots with an allocation, also of TaskManagers on blocked hosts
 
     def __len__(self) -> int:
@@ -69,23 +73,25 @@ class Waiting:
 
     # what changes
 
-    def add(self, name: str, wanted: Wanted, tenant: str, rank: int) -> None:
-        """Takes a job in, or to another place."""
-        if self.places.get(name) == (wanted, tenant, rank):
+    def add(self, name: str, lines: tuple[Wanted, ...], tenant: str, rank: int) -> None:
+        """Takes a job in, or to other places."""
+        if self.places.get(name) == (lines, tenant, rank):
             return
         self.remove(name)
-        line = self.lines.setdefault(wanted, Line())
-        self._leave(wanted, tenant)
-        insort(line.jobs.setdefault(tenant, []), (rank, name))
-        self._enter(wanted, tenant)
-        self.places[name] = (wanted, tenant, rank)
+        for wanted in lines:
+            line = self.lines.setdefault(wanted, Line())
+            self._leave(wanted, tenant)
+            insort(line.jobs.setdefault(tenant, []), (rank, name))
+            self._enter(wanted, tenant)
+        self.places[name] = (lines, tenant, rank)
 
     def remove(self, name: str) -> None:
         """Takes a job out, if it is there."""
-        place = self.places.pop(name, None)
-        if place is None:
-            return
-        wanted, tenant, rank = place
+        lines, tenant, rank = self.places.pop(name, ((), "", 0))
+        for wanted in lines:
+            self._remove(name, wanted, tenant, rank)
+
+    def _remove(self, name: str, wanted: Wanted, tenant: str, rank: int) -> None:
         line = self.lines[wanted]
         self._leave(wanted, tenant)
         queue = line.jobs[tenant]
@@ -106,9 +112,16 @@ class Waiting:
         for wanted in its:
             self._enter(wanted, tenant)
 
-    def count_slot(self, memory_mb: int, by: int) -> None:
+    def hold_slot(self, job: str, profile: Profile, by: int) -> None:
+        """A job holds such a slot more, or one fewer."""
+        its = self.holds.setdefault(job, {})
+        _add(its, profile, by)
+        if not its:
+            del self.holds[job]
+
+    def count_slot(self, profile: Profile, by: int) -> None:
         """A slot is registered, or is not any more."""
-        _add(self.slots, memory_mb, by)
+        _add(self.slots, profile, by)
 
     def _enter(self, wanted: Wanted, tenant: str) -> None:
         line = self.lines[wanted]
@@ -132,12 +145,12 @@ class Waiting:
             for tenant, queue in line.jobs.items():
                 yield wanted, tenant, queue
 
-    def registered(self, memory_mb: int) -> int:
-        """Slots of at least this size that are not broken."""
-        return sum(number for size, number in self.slots.items() if size >= memory_mb)
+    def registered(self, wanted: Profile) -> int:
+        """Slots that satisfy this, and are not broken."""
+        return sum(number for profile, number in self.slots.items() if profile.satisfies(wanted))
 
 
-def _add(counts: dict, key: str | int, by: int) -> None:  # type: ignore[type-arg]  # of either key
+def _add(counts: dict[Key, int], key: Key, by: int) -> None:
     now = counts.get(key, 0) + by
     if now:
         counts[key] = now

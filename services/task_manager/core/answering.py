@@ -10,6 +10,7 @@ from millrace.core.machine import Do, Envelope, Output, Publish, Say
 from millrace.core.messages.client import Reply, SlotDescribed, TaskManagerDescribed
 from millrace.core.messages.effects import AnswerSought, FindAnswer
 from millrace.core.messages.processes import Description, SlotJvm
+from millrace.core.messages.profiles import parts_of
 from millrace.core.messages.slots import AnswerClient, AnswerFound, ClientAnswered
 from millrace.core.states import SlotState
 from millrace.core.topics import RESOURCE_MANAGER
@@ -54,7 +55,7 @@ def _described(number: int, slot: Slot, jvm: SlotJvm) -> SlotDescribed:
     return SlotDescribed(
         slot=number,
         state=slot.state.value,
-        memory_mb=slot.memory_mb,
+        **parts_of(slot.profile),
         broken=slot.broken if slot.state is SlotState.BROKEN else None,
         job=slot.job,
         allocation=slot.allocation,

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from millrace.core.clocks import after
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, Say, Ticked
 from millrace.core.messages.jobs import SlotSpec
+from millrace.core.messages.profiles import parts_of
 from millrace.core.messages.slots import RegisterTaskManager, ReportedSlot, TaskManagerHeartbeat
+from millrace.core.profile import Profile
 from millrace.core.timing import QUIET_BEATS
 from millrace.core.topics import RESOURCE_MANAGER, shard_number
 
@@ -28,7 +30,8 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Iterato
     settings = body.settings
     state.incarnation, state.host, state.build = settings["incarnation"], settings["host"], settings.get("build", "")
     state.allocation_timeout_ms = settings["allocation_timeout_ms"]
-    state.slots = {number: Slot(memory_mb) for number, memory_mb in enumerate(settings["slots_memory_mb"])}
+    each = settings.get("slot_cores", 0), settings.get("slot_extras", {})
+    state.slots = {number: Slot(Profile.of(memory_mb, *each)) for number, memory_mb in enumerate(settings["slots_memory_mb"])}
     yield from ()
 
 
@@ -48,7 +51,7 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[Output]:
     """A new life knows nothing of us [R10]."""
     if body.peer == RESOURCE_MANAGER:
-        specs = [SlotSpec(slot=number, memory_mb=slot.memory_mb) for number, slot in state.slots.items()]
+        specs = [SlotSpec(slot=number, **parts_of(slot.profile)) for number, slot in state.slots.items()]
         state.beat_ms = envelope.now_ms
         yield Say(body.peer, RegisterTaskManager(host=state.host, slots=specs, states=_states(state), build=state.build))
     else:

@@ -12,6 +12,7 @@ from millrace.core.fold import TICK_MS
 from millrace.core.machine import Do, Output, Say
 from millrace.core.messages.attempts import AttemptReport, Fault
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.profiles import parts_of
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
     AllocateSlot,
@@ -292,7 +293,7 @@ def _held_for(state: State, shard: int) -> Iterator[tuple[tuple[SlotOffer, Offer
 
 def _offer(number: int, slot: Slot) -> SlotOffer:
     assert slot.allocation is not None and slot.job is not None
-    return SlotOffer(slot=number, allocation=slot.allocation, job=slot.job, memory_mb=slot.memory_mb)
+    return SlotOffer(slot=number, allocation=slot.allocation, job=slot.job, **parts_of(slot.profile))
 
 
 def _attempt_report(slot: Slot) -> OfferedAttempt | None:

@@ -8,7 +8,9 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer
 
 from millrace.core.clocks import NowMs
+from millrace.core.machine import formerly
 from millrace.core.messages.attempts import AttemptReport, AttemptSpec, Fault
+from millrace.core.profile import Profile
 from millrace.core.states import ENDED_ATTEMPT, WITH_ALLOCATION, AttemptState, SlotState
 
 Spec = Annotated[
@@ -35,7 +37,7 @@ class Attempt:
 
 @dataclass
 class Slot:
-    memory_mb: int
+    profile: Annotated[Profile, formerly("profile", "memory_mb")]
     state: SlotState = SlotState.STARTING
     ready: bool = False  # its JVM takes an attempt now
     allocation: str | None = None  # given exactly in WITH_ALLOCATION, with job and shard

@@ -185,6 +185,7 @@ class AttemptSpec(TypedDict):
     modules: list[ModuleSpec]
     parameters: dict[str, str]
     env: NotRequired[dict[str, str]]
+    resources: NotRequired[dict[str, int]]
     sources: NotRequired[dict[str, QueryPlace]]
     traceparent: NotRequired[str | None]
     traced: NotRequired[bool]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from millrace.core.states import ENDED_JOB, SlotState
 from .blocking import until
 from .connection import StackOption, connected
 from .options import JsonOption
+
+if TYPE_CHECKING:
+    from millrace.core.messages.client import TaskManagerInfo
 
 
 def taskmanagers(as_json: JsonOption = False, stack: StackOption = "default") -> None:
@@ -26,12 +29,16 @@ def taskmanagers(as_json: JsonOption = False, stack: StackOption = "default") ->
     rows = []
     for each in found:
         free = sum(slot.state == SlotState.FREE for slot in each.slots)
-        rows.append(
-            (each.task_manager, each.host, len(each.slots), free, when(each.since_ms), when(each.last_beat_ms), until(each.blocked))
-        )
-    table(("TaskManager", "host", "slots", "free", "since", "last heard", ""), rows)
+        times = when(each.since_ms), when(each.last_beat_ms)
+        rows.append((each.task_manager, each.host, len(each.slots), free, _profiles(each), *times, until(each.blocked)))
+    table(("TaskManager", "host", "slots", "free", "each slot has", "since", "last heard", ""), rows)
     if not rows:
         print("no TaskManager is registered: jobs wait until one is", file=sys.stderr)
+
+
+def _profiles(task_manager: TaskManagerInfo) -> str:
+    """What its slots have."""
+    return "; ".join(dict.fromkeys(slot.profile.text for slot in task_manager.slots))
 
 
 def slots(as_json: JsonOption = False, stack: StackOption = "default") -> None:
@@ -41,13 +48,16 @@ def slots(as_json: JsonOption = False, stack: StackOption = "default") -> None:
     from .tables import print_json, table
 
     rows = [
-        (each.task_manager, slot.slot, slot.state, slot.job, slot.memory_mb, slot.broken) for each in found for slot in each.slots
+        (each.task_manager, slot.slot, slot.state, slot.job, slot.memory_mb, slot.broken, slot.cores, slot.extras)
+        for each in found
+        for slot in each.slots
     ]
-    heads = ("task_manager", "slot", "state", "job", "memory_mb", "broken")
+    heads = ("task_manager", "slot", "state", "job", "memory_mb", "broken", "cores", "extras")
     if as_json:
         print_json([dict(zip(heads, row, strict=True)) for row in rows])
         return
-    table(("TaskManager", "slot", "state", "job", "MB"), rows)
+    shown = [(*row[:4], slot.profile.text) for row, slot in zip(rows, (slot for each in found for slot in each.slots), strict=True)]
+    table(("TaskManager", "slot", "state", "job", "has"), shown)
 
 
 def deregister(

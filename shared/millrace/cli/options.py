@@ -13,6 +13,13 @@ ParallelismOption = Annotated[
     list[str] | None,
     typer.Option(metavar="VERTEX=N", help="Another parallelism of a vertex than the graph's file has; may be repeated."),
 ]
+ResourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N",
+        help="What each slot must have at least: memory_mb=4096, cores=2, or what TaskManagers name: gpu=1; may be repeated.",
+    ),
+]
 NewJobOption = Annotated[
     str | None, typer.Option("--job", metavar="ID", help="The new job's id: a repeat with it is the same job (default: a new one).")
 ]

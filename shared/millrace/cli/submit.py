@@ -16,7 +16,7 @@ from millrace.core.trace_context import VARIABLE
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
-from .options import FollowOption, NewJobOption, ParallelismOption, QuietOption, pairs
+from .options import FollowOption, NewJobOption, ParallelismOption, QuietOption, ResourceOption, pairs
 
 if TYPE_CHECKING:
     from millrace.client import Job, Millrace
@@ -76,6 +76,7 @@ def submit(
         ),
     ] = None,
     parallelism: ParallelismOption = None,
+    resource: ResourceOption = None,
     job: NewJobOption = None,
     wait: FollowOption = False,
     quiet: QuietOption = False,
@@ -111,7 +112,7 @@ def submit(
     """
     flags = {
         "name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives, "packages": packages,
-        "master": master, "parallelism": pairs(parallelism, "--parallelism"),
+        "master": master, "parallelism": pairs(parallelism, "--parallelism"), "resources": pairs(resource, "--resource"),
     }  # fmt: skip
     parameters = pairs(parameter, "-p")
     load = _graph if Path(target).suffix in GRAPH_SUFFIXES else _script
@@ -127,12 +128,12 @@ def submit(
 
 def _graph(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
     _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
-    master, parallelism = flags.pop("master"), flags.pop("parallelism")
+    ours = {name: flags.pop(name) for name in ("master", "parallelism", "resources")}
     given = [flag for flag, value in flags.items() if value]
     _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
     from millrace.edge.graph_file import load_graph
 
-    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env, master=master, parallelism=parallelism)
+    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env, **ours)
 
 
 def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
@@ -153,6 +154,7 @@ def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict
         packages=_comma(flags["packages"]),
         master=flags["master"],
         env=env,
+        resources=flags["resources"],
         py_files=paths["py_files"],
         files=paths["files"],
         jars=paths["jars"],

@@ -92,6 +92,7 @@ def load_graph(
     env: Mapping[str, str] | None = None,
     master: str | None = None,
     parallelism: Mapping[str, str] | None = None,
+    resources: Mapping[str, str] | None = None,
     confined: bool = False,
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
@@ -103,6 +104,7 @@ def load_graph(
     - sent: the graph goes to a cluster next, whose parser for SQL is loaded already. Here SQL is checked only where something else is
       wrong, so that all is reported at once.
     - env: variables that go before the file's; `master` does, too, and `parallelism` (vertex -> a number) before that of its vertices.
+    - resources: what each slot must have (memory_mb, cores, or an extra -> a number), before the file's own for the job.
     - confined: a stranger has sent the file, and others into the same folder. Nothing else on this machine is looked at, and a relative
       path stays as it is, for the cluster to refuse.
     """
@@ -123,7 +125,7 @@ def load_graph(
         return loaded
     if master:
         value = {**value, "master": master}
-    value = _with_parallelism(loaded, value, parallelism or {})
+    value = _with_resources(_with_parallelism(loaded, value, parallelism or {}), resources or {})
     base = Path(os.path.normpath(path.parent.absolute()))
     completed = _Completion(value, base, overrides, limits, loaded, confined)
     loaded.raw = completed.run()
@@ -153,11 +155,28 @@ def _with_parallelism(loaded: Loaded, value: dict[str, Any], given: Mapping[str,
     vertices = dict(vertices) if isinstance(vertices, dict) else {}
     for name, number in given.items():
         if isinstance(vertices.get(name), dict):
-            vertices[name] = {**vertices[name], "parallelism": int(number) if re.fullmatch(r"\d{1,9}", number) else number}
+            vertices[name] = {**vertices[name], "parallelism": _number(number)}
         else:
             hint = did_you_mean(name, [str(each) for each in vertices])
             loaded.problems.append(Problem(("vertices",), f"{name!r} is given a parallelism and is no vertex", hint))
     return {**value, "vertices": vertices} if given else value
+
+
+def _with_resources(value: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The graph with these resources for the job; what its vertices ask for stays."""
+    own = value.get("resources")
+    resources = dict(own) if isinstance(own, dict) else {}
+    for name, number in given.items():
+        if name in ("memory_mb", "cores"):
+            resources[name] = _number(number)
+        else:
+            extras = resources.get("extras")
+            resources["extras"] = {**(extras if isinstance(extras, dict) else {}), name: _number(number)}
+    return {**value, "resources": resources} if given else value
+
+
+def _number(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"\d{1,9}", text) else text
 
 
 def _take_environment(loaded: Loaded, env: Mapping[str, str], limits: Limits) -> None:
@@ -202,6 +221,7 @@ def load_script(
     packages: Sequence[str] = (),
     master: str | None = None,
     env: Mapping[str, str] | None = None,
+    resources: Mapping[str, str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
     """The one-vertex graph of a spark-submit command line; paths are relative to the working folder. What the script imports from its own
@@ -218,10 +238,11 @@ def load_script(
     given = [script.name, *(module.name for module in modules["py"])]
     scripts = [script, *(path for path in py_files if path.suffix == ".py")]
     modules["py"] += _take_along(loaded, imported(scripts, script.absolute().parent, given), ())
-    loaded.raw = spark_app_graph(
+    graph = spark_app_graph(
         name or script.stem, main, args, dict(conf or {}), modules["py"], modules["file"], modules["jar"],
         modules["archive"], packages, master,
     )  # fmt: skip
+    loaded.raw = _with_resources(graph, resources or {})
     result = validate(loaded.raw, limits)
     loaded.problems += [*_errors(result), *check_memory(loaded.raw)]
     _take_environment(loaded, env or {}, limits)

@@ -11,6 +11,7 @@ from tests.simulation.gangs import two_halves
 from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.placing import SPREAD
+from tests.simulation.profiles import PROFILED
 from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
 from tests.simulation.sharing import GANGS, SHARED
@@ -93,6 +94,7 @@ NARROW = here("kill", aim="dispatcher", faults=3, deciding={"dispatcher": {"max_
 TALK = ("StartJob", "RequestSlots", "OfferSlots", "DeployTasks", "JobEnded")
 HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 
+PROFILES = here("kill", faults=2, **PROFILED)
 PLACED = here("kill", aim="resource-manager", faults=2, **SPREAD)
 
 RETRIED = here("kill", faults=2, replicas=2, failing=0.6, canceled=0.05, graphs=(roots,))
@@ -191,6 +193,8 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "who is declared lost goes on": (here("etcd+pause:task-manager", task_managers=2),),
     "who wakes launches at once": (WAKES,),
     "a gang is given what is free": ({"faults": 3, "kinds": ("kill",), "aim": "resource-manager", "shape": GANGS},),
+    "extras are not looked at": (PROFILES,),
+    "the slots of a job are alike": (PROFILES,),
     "messages of an earlier life count": (here("twin", after=(RUNS,), waits=SOON, aim="task-manager", timing=LONG),),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from millrace.core.profile import Profile
 from millrace.core.states import SlotState
+from services.job_master.core import scheduling
 from services.resource_manager.core import matching, placement, slot_manager
 from services.resource_manager.core.state import Job
 from services.resource_manager.core.waiting import Waiting, Wanted
@@ -21,7 +23,17 @@ def what_a_tenant_holds_does_not_count() -> None:
 
 @mutant(35, "resource_manager/core/state.py:Job.lacks", "two jobs hold half of what each of them needs, and wait for each other")
 def a_gang_is_given_what_is_free() -> None:
-    Job.lacks = property(lambda self: Wanted(self.memory_mb, 1))
+    Job.lacks = lambda self, holds: {Wanted(Profile(self.memory_mb), 1): self.wanted - self.held}
+
+
+@mutant(35, "core/profile.py:Profile.satisfies", "what needs a GPU begins where there is none")
+def extras_are_not_looked_at() -> None:
+    Profile.satisfies = lambda self, wanted: self.memory_mb >= wanted.memory_mb and self.cores >= wanted.cores
+
+
+@mutant(35, "job_master/core/scheduling.py:_fitting", "a slot for one vertex of a job is filled with another one, which needs more")
+def the_slots_of_a_job_are_alike() -> None:
+    scheduling._fitting = lambda plan, job, idle: zip(idle, scheduling.scheduled(job), strict=False)
 
 
 @mutant(35, "resource_manager/core/matching.py:PASSED_MAX", "who holds its share waits for ever while others come and go")

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..messages.attempts import InputEdge, OutputEdge
+from ..profile import Profile, largest
 from .model import JobGraph, Vertex
 from .problems import Problem
 
@@ -77,6 +78,8 @@ class Plan:
     result: str | None
     copied: tuple[str, ...]  # the sources that are read whole by each subtask of a reader
     needs_planning: bool  # a plan attempt goes first
+    profiles: dict[str, Profile]  # by task, and PLAN_TASK: what its slots must have
+    profile: Profile | None  # the same of all slots; None: they differ
 
 
 def compile_graph(graph: JobGraph, planner: int = PLANNER) -> Plan:
@@ -113,7 +116,20 @@ def compile_graph(graph: JobGraph, planner: int = PLANNER) -> Plan:
             readers=tuple(readers[task]),
         )
     copied = tuple(dict.fromkeys(each for its in members.values() for each in its.copies))
-    return Plan(graph, tasks, result, copied, bool(copied) or _shares_something(graph, forward_only))
+    profiles = {name: largest(profile_of(graph, each) for each in task.vertices) for name, task in tasks.items()}
+    profiles[PLAN_TASK] = profile_of(graph)
+    needs_planning = bool(copied) or _shares_something(graph, forward_only)
+    kinds = dict.fromkeys(profile for name, profile in profiles.items() if name != PLAN_TASK or needs_planning)
+    profile = largest(kinds) if len(kinds) == 1 or graph.together else None  # who starts together gets slots that serve each
+    return Plan(graph, tasks, result, copied, needs_planning, profiles, profile)
+
+
+def profile_of(graph: JobGraph, vertex: str = "") -> Profile:
+    """What a slot must have for a vertex, or for the job: each part that the vertex does not give is the job's."""
+    own, its = graph.resources, graph.vertices[vertex].resources if vertex else None
+    if its is None:
+        return Profile.of(own.memory_mb, own.cores, own.extras)
+    return Profile.of(its.memory_mb or own.memory_mb, its.cores or own.cores, own.extras if its.extras is None else its.extras)
 
 
 @dataclass(frozen=True)

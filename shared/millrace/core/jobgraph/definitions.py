@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..messages.attempts import AttemptReport
 from .compile import Plan, Task
-from .model import JobGraph, Module, settings_of
+from .model import JobGraph, Module, Vertex, settings_of
 from .specs import places_of
 
 FORMAT = 1
@@ -37,9 +37,14 @@ def definitions(plan: Plan, planned: AttemptReport | None) -> dict[str, Definiti
 def planning(plan: Plan) -> str:
     """Digest of all that the plan attempt looks at."""
     graph = plan.graph
-    vertices = {name: vertex.model_dump(mode="json", exclude_defaults=True) for name, vertex in graph.vertices.items()}
+    vertices = {name: _written(vertex) for name, vertex in graph.vertices.items()}
     order = [[name, list(vertex.inputs)] for name, vertex in graph.vertices.items()]
     return _digest([FORMAT, vertices, order, settings_of(graph), dict(graph.parameters), _files(graph, graph.vertices), plan.result])
+
+
+def _written(vertex: Vertex) -> dict[str, Any]:
+    """What it does. Where it runs makes no difference."""
+    return vertex.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
 
 
 def _digest(value: Any) -> str:
@@ -49,7 +54,7 @@ def _digest(value: Any) -> str:
 
 def _what(plan: Plan, task: Task, report: AttemptReport, upstream: list[str]) -> list[Any]:
     graph = plan.graph
-    vertices = [[name, graph.vertices[name].model_dump(mode="json", exclude_defaults=True)] for name in task.vertices]
+    vertices = [[name, _written(graph.vertices[name])] for name in task.vertices]
     read = [[name, [[each.vertex, each.edge, list(each.keys)] for each in task.inputs[name]]] for name in task.vertices]
     pinned = [[name, report.pinned[name].json_value()] for name in task.vertices if name in report.pinned]
     types = [[name, report.key_types[name]] for name in task.vertices if name in report.key_types]

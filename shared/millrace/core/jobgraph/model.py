@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from millrace.core.messages.base import JOB_ID_PATTERN, empty
+from millrace.core.profile import COUNT_MOST, MEMORY_MOST_MB, ExtraCounts
 
 VERTEX_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 KINDS = ("source", "sql", "python", "sink", "spark_app")
@@ -207,6 +208,17 @@ class SparkApp(_Model):
     """Arguments of the script."""
 
 
+class Resources(_Model):
+    """What a slot must have at least. Of a vertex: each part that it gives takes the place of the job's."""
+
+    memory_mb: Annotated[int, Field(ge=1, le=MEMORY_MOST_MB)] | None = None
+    """Memory of a slot; null takes any slot."""
+    cores: Annotated[int, Field(ge=1, le=COUNT_MOST)] | None = None
+    """Cores of a slot; null takes any slot."""
+    extras: ExtraCounts | None = None
+    """What else a slot has, by name, and how many of it: {gpu: 1}. Null: nothing, or what the job asks for."""
+
+
 class Vertex(_Model):
     """One step; exactly one of source, sql, python, sink, spark_app says which kind."""
 
@@ -226,6 +238,8 @@ class Vertex(_Model):
     """Producing vertex -> edge: forward, broadcast, or hash(column, ...)."""
     ddl: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="schema")
     """For a python vertex: the columns it returns, as in CREATE TABLE, so that planning need not call it."""
+    resources: Resources | None = None
+    """What its slots must have; null: what the job's must. Vertices that are one task have slots with the most of each part."""
 
     @property
     def kind(self) -> str:
@@ -302,13 +316,6 @@ class Timeouts(_Model):
     """From the start of an attempt until its end."""
 
 
-class Resources(_Model):
-    """What each slot of the job must have."""
-
-    memory_mb: Annotated[int, Field(ge=1, le=16777216)] | None = None
-    """Memory of a slot; null takes any slot."""
-
-
 class Origin(_Model):
     """The job whose graph this was, and what is to be made of that job's work."""
 
@@ -343,7 +350,7 @@ class JobGraph(_Model):
     timeouts: Timeouts = Timeouts()
     """How long the job may wait, start and run."""
     resources: Resources = Resources()
-    """What the job needs of each slot."""
+    """What the job needs of each slot, where a vertex asks for nothing else."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Higher goes first when slots are short, among jobs of the same tenant."""
     together: bool = False

@@ -38,13 +38,14 @@ MOST_PROBLEMS = 100
 HINTED_MOST = 20  # wrong names: to look for the nearest of all that are known takes up to 50 ms each, in the way of other requests
 _COMPARED_MOST = 64  # characters: names that a graph may have are shorter
 
-_VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp}
+_VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp, "resources": Resources}
 _GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Timeouts, "resources": Resources, "origin": Origin}
 _PATTERNS = {
     "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
     "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",
     "sources": "must be a vertex's id",
     "python": "must be module:function, such as ranking:rank",
+    "extras": "must be a letter, then letters, digits, _, . or -, at most 63 characters in all",
     "job": f"must be a job's id: {JOB_ID_RULE}",
     "name": "must be a file's name, without folders, not starting with a dot",
     "tenant": "must be letters, digits, _, . or -, the first a letter or digit, at most 63 characters in all",

@@ -238,6 +238,8 @@ class AttemptSpec(Open):
     parameters: dict[str, str]
     env: dict[str, str] = empty(dict)
     """Environment variables."""
+    resources: dict[str, int] = empty(dict)
+    """What it asks of its slot: `memory_mb`, `cores` and extras, by name."""
     sources: dict[str, QueryPlace] = empty(dict)
     """By vertex."""
     traceparent: str | None = None

@@ -35,6 +35,7 @@ from .processes import SlotDescribed as SlotDescribed
 from .processes import TaskManagerDescribed as TaskManagerDescribed
 from .processes import ThreadsDumped as ThreadsDumped
 from .processes import UploadLog as UploadLog
+from .profiles import Cores, Extras, WithProfile
 from .progress import AttemptStatus
 from .requirements import DescribeRequirements as DescribeRequirements
 from .requirements import JobRequirements as JobRequirements
@@ -395,7 +396,7 @@ class ClusterOverview(Reply):
     """Left out where no provider starts and stops TaskManagers."""
 
 
-class SlotInfo(Part):
+class SlotInfo(WithProfile):
     """A slot as the ResourceManager sees it."""
 
     slot: int
@@ -403,6 +404,8 @@ class SlotInfo(Part):
     job: str | None = None
     memory_mb: int
     broken: str | None = Field(None, description="Why it cannot be started, and what to do; of a BROKEN one.")
+    cores: Cores = 0
+    extras: Extras = empty(dict)
 
 
 class TaskManagerInfo(Part):

@@ -13,6 +13,7 @@ from .blocklist import AskBlocklist as AskBlocklist
 from .execution import Described
 from .kept import Kept
 from .processes import AnyAsk
+from .profiles import Cores, Extras, WantedSlots, WithProfile
 from .requirements import Rescale
 
 STARTED_ANEW = "it was started anew"
@@ -195,12 +196,16 @@ class RequestSlots(Body):
     since_ms: int
     """When the job was accepted: who waits longer goes first among equals."""
     memory_mb: int | None = None
+    """What each slot has at least, where `profiles` is empty."""
     tenant: Annotated[str, Field(exclude_if=unless_set)] = ""
     """Whose quota and share count."""
     together: Annotated[bool, Field(exclude_if=unless_set)] = False
     """What it lacks is granted all at once, or not at all."""
     given_back: Annotated[list[str], Field(exclude_if=lambda given_back: not given_back)] = empty(list)
     """Of such a job: the allocations that it gives back with this. It is granted nothing before they are over: it lacks those, too."""
+    profiles: Annotated[list[WantedSlots], Field(exclude_if=lambda profiles: not profiles)] = empty(list)
+    """The same `slots`, by what each has at least; of a job that wants the same memory of all, and nothing else, empty. A slot in use is
+    wanted by its own profile."""
 
 
 LOST_KEPT = 5_000
@@ -332,8 +337,10 @@ Question = JobQuestion | Query | AskTaskManager | AskBlocklist
 """Requests of clients that another scope answers. The Dispatcher numbers them."""
 
 
-class SlotSpec(Part):
+class SlotSpec(WithProfile):
     """A slot as its TaskManager offers it."""
 
     slot: int
     memory_mb: int
+    cores: Cores = 0
+    extras: Extras = empty(dict)

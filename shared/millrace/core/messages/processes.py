@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .base import Body, Part, Reply, Request, empty, unless_set
+from .profiles import Cores, Extras, WithProfile
 from .progress import Count, Later, Text
 
 LOG_PIECE_MOST = 4 << 20
@@ -315,7 +316,7 @@ AboutTaskManager = DescribeTaskManager | DumpThreads | ListLogs | UploadLog | Li
 """The requests that a TaskManager answers itself."""
 
 
-class SlotDescribed(Part):
+class SlotDescribed(WithProfile):
     """A slot as its TaskManager has it."""
 
     slot: int
@@ -331,6 +332,8 @@ class SlotDescribed(Part):
     jvm: JvmStatus | None = None
     no_answer: str | None = None
     """Why nothing is known of its JVM."""
+    cores: Cores = 0
+    extras: Extras = empty(dict)
 
 
 class TaskManagerDescribed(Reply):

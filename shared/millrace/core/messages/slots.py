@@ -11,6 +11,7 @@ from .attempts import AttemptReport, AttemptSpec, Fault
 from .base import Body, Part, empty
 from .jobs import SlotSpec
 from .processes import AnyAnswer, AnyAsk
+from .profiles import Cores, Extras, WithProfile
 from .progress import AttemptProgress, AttemptStatus, Order
 
 # TaskManager -> ResourceManager
@@ -165,13 +166,15 @@ class OfferedAttempt(Part):
     error: Fault | None = None
 
 
-class SlotOffer(Part):
+class SlotOffer(WithProfile):
     """A slot that was allocated to a job, as its JobMaster is offered it."""
 
     slot: int
     allocation: str
     job: str
     memory_mb: int
+    cores: Cores = 0
+    extras: Extras = empty(dict)
 
 
 class OfferSlots(Body):
