@@ -55,9 +55,9 @@ def test_a_task_manager_is_described(cluster: Cluster) -> None:
         "uses      7 B, 0.0 s of processor time, 7 threads, 7 open files", "machine   4 cores, 9.7 GB, 7 B free; Linux", "",
     ]  # fmt: skip
     assert [line.split() for line in lines[6:]] == [
-        ["slot", "state", "job", "attempt", "heap", "outside", "of", "it", "collections", "threads"],
-        ["0", "ACTIVE", "runs", "RUNNING", "30", "MB", "of", "1.0", "GB", "90", "MB", "11", "in", "0.2", "s", "80"],
-        ["1", "FREE"],
+        ["slot", "state", "has", "job", "attempt", "heap", "outside", "of", "it", "collections", "threads"],
+        ["0", "ACTIVE", "512", "MB", "runs", "RUNNING", "30", "MB", "of", "1.0", "GB", "90", "MB", "11", "in", "0.2", "s", "80"],
+        ["1", "FREE", "512", "MB"],
         ["slot", "1,", "JVM:", "its", "JVM", "hangs"],
     ]
     assert json.loads(run("describe", "tm", "--json").stdout)["slots"][0]["jvm"]["threads"] == 80
