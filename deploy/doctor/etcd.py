@@ -95,6 +95,11 @@ def jobs(store: Store) -> Iterator[Finding]:
             f"look at it (etcdctl get .../jobs/{job}). If `millrace show {job}` knows the job, leave it: its end writes it anew, and until "
             "then a Dispatcher that loses its log has no other copy. Else delete that key: no other job needs it",
         )  # fmt: skip
+    for job, facts, _ in troubles.noted(store, "graphs"):
+        yield problem(
+            "jobs", f"{job}: a graph that somebody has put into etcd is refused: {facts.reason}",
+            f"put a valid one there, or delete the key (etcdctl del .../jobs/{job}): a Dispatcher that loses its log would try to run it",
+        )  # fmt: skip
     for key, facts, _ in troubles.noted(store, "requests"):
         yield problem(
             "jobs", f"requests wait at offset {facts.offset} of {key!a}: {facts.reason}",

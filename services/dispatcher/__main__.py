@@ -16,6 +16,7 @@ from millrace.runtime.service import Process
 from .archivist import Archivist
 from .client_port import ClientPort
 from .core.machine import Dispatcher
+from .graphs import GraphListener
 from .housekeeping import Housekeeping
 from .intake import Intake
 from .metrics import Measures, shows
@@ -61,10 +62,14 @@ def main() -> int:
         int(settings.keep_ended_hours * 3_600_000), settings.keep_uploads_ms, archivist,
     )  # fmt: skip
 
+    graphs = GraphListener(
+        process.store, Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, disk_space), process.fatal
+    )  # fmt: skip
     schedules = Schedules(process.store, process.bus, jobs.schedules_changed, process.fatal)
 
     def on_lead(term: Term) -> None:
         client_port.lead(term)
+        graphs.lead(term)
         schedules.lead(term)
         housekeeping.lead(term)
 

@@ -9,6 +9,7 @@ import base64
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from millrace.core.jobgraph.problems import Problem
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
+from millrace.core.origins import repairs_of
 from millrace.core.trace_context import HEADER
 from millrace.edge.files import check_files
 from millrace.edge.requests import GRAPH_BYTES_MOST, Checked, check_graph, decode
@@ -38,6 +40,16 @@ WAITING_HEAD_BYTES = 512  # of a submission that may be refused later: up to 50,
 CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
 
 log = structlog.get_logger("intake")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A graph of somebody else, as it is to be stored, with its digest; or what is wrong with it. `lack`: why it cannot be taken now."""
+
+    graph: dict[str, Any] | None = None
+    digest: str = ""
+    problems: list[client.Problem] = field(default_factory=list)
+    lack: str = ""
 
 
 class Intake:
@@ -86,6 +98,26 @@ class Intake:
             excerpt=None if request.reply_to else _excerpt(received.value, WAITING_HEAD_BYTES),
             lack=self._disk_space.shortage() if good else "",
         )
+
+    def graph(self, raw: Mapping[str, Any]) -> Found:  # [R30]
+        """What somebody else has put into etcd as a graph, its parameters put in. Raises StorageError when storage is away."""
+        graph = {name: part for name, part in raw.items() if name != HEADER}
+        context = trace_context.parse(raw.get(HEADER))
+        try:
+            text = canonical({"graph": graph, "parameters": {}})
+        except (TypeError, ValueError):
+            return Found(problems=[client.Problem(place=[], message="the graph is no JSON")])
+        if len(text) > 2 * GRAPH_BYTES_MOST:
+            return Found(problems=[client.Problem(place=[], message=f"the graph has more than the {GRAPH_BYTES_MOST} bytes allowed")])
+        bare = {name: part for name, part in graph.items() if name != "sources"}
+        digest = hashlib.sha256(canonical({"graph": bare, "parameters": {}})).hexdigest()
+        checked = self._checked(graph, {}, hashlib.sha256(text).hexdigest(), len(text))
+        problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
+        if repairs_of(graph) is not None:
+            problems.append(Problem((), "it begins with data of a job that it repairs", "submit it: only that is given them"))
+        if checked.stored is None or problems:
+            return Found(problems=_listed(problems))
+        return Found({**checked.stored, **({} if context is None else {HEADER: str(context)})}, digest, lack=self._disk_space.shortage())
 
     def _schedule(self, record: Callable[..., Client], request: client.SetSchedule, received: Received) -> Client:
         """What is wrong with it now. The graph is checked with the parameters of its next run; files need not be there yet."""

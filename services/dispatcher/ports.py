@@ -24,6 +24,7 @@ from millrace.core.messages.effects import (
     JobGraphStored,
     JobResultStored,
     KeepJob,
+    KeepJobGraph,
     ListStoredJobs,
     PutJobGraph,
     RecoverJobs,
@@ -41,6 +42,7 @@ from .cleaning import Cleaning, delete_tree
 from .listed import StoredListing
 from .recovering import Recovering
 from .repairs import Repairs
+from .replacing import Replacing
 from .schedules.ports import ScheduleStore
 from .staging import Staging
 from .stored import Unreadable, batches, key_of, stored_of, value_of
@@ -64,7 +66,7 @@ class JobStore:
         self._store, self._storage, self._wall_ms, self._archivist = store, storage, wall_ms, archivist
         self._cleaning, self._recovering = Cleaning(store, storage, staging or Staging()), Recovering(store)
         self._listing = StoredListing(store, wall_ms)
-        self._repairs = Repairs(store, storage)
+        self._repairs, self._replacing = Repairs(store, storage), Replacing(store)
         self.schedules_changed = threading.Event()
         """Is set when a schedule may stand otherwise than before."""
         self._schedules = ScheduleStore(store, storage, wall_ms, self.schedules_changed)
@@ -76,6 +78,7 @@ class JobStore:
     def ports(self) -> dict[type[Body], Port]:
         return {
             PutJobGraph: self.put_graphs,
+            KeepJobGraph: PerEffect(self._replacing.keep),
             FindJob: self.find,
             EndJob: self.end,
             CleanJob: self._cleaning.clean,
@@ -100,6 +103,8 @@ class JobStore:
             late = effect.accept_before_ms is not None and now_ms > effect.accept_before_ms
             if late and (effect.job, effect.stored.acceptance) not in self._perhaps:
                 outcomes[effect.job] = self._read_stored(effect.job, fence)
+            elif effect.replaces:
+                self._replace(effect, fence, outcomes)
             elif repairs_of(effect.stored.graph or {}) is not None:
                 self._put_repair(effect, now_ms, fence, outcomes)
             elif self._keep_modules(effect):
@@ -171,6 +176,15 @@ class JobStore:
             outcomes[effect.job] = JobGraphStored(job=effect.job, stands=found.stored.model_copy(update={"graph": None}))
         else:
             fence.check_read(done.reads)  # else one of the others has changed just now: look again
+
+    def _replace(self, effect: PutJobGraph, fence: Fence, outcomes: dict[str, JobGraphStored]) -> None:
+        try:
+            outcome = self._replacing.put(effect, fence, self._keep_modules)
+        except Unavailable as failure:  # it waits by itself
+            log.warning("not known yet whether a job was stored", job=effect.job, reason=str(failure))
+            return
+        if outcome is not None:
+            outcomes[effect.job] = outcome
 
     def _read_stored(self, job: str, fence: Fence) -> JobGraphStored:
         result = self._store.txn(Txn([fence.compare()], [], [key_of(job)]))

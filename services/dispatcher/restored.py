@@ -10,13 +10,12 @@ from millrace.core.cluster import place_of, short
 from millrace.core.faults import fault
 from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import CleanJob, StoredJob, type_of
-from millrace.core.messages.kept import Kept
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage.store import Storage
 
 from .core.retirement import brief, tombstone, tombstone_of
-from .core.state import LiveJob
+from .core.starting import stored_of as accepted
 from .stored import Unreadable, batches, key_of, stored_of, value_of
 
 LOST = brief(fault("internal", "how it ended was lost with etcd, and its archive is gone"))
@@ -61,7 +60,7 @@ def missing(
             ahead.append(job)
             continue
         if live is not None and (stands is None or stands.acceptance != live.acceptance):
-            stored = _accepted(live)
+            stored = accepted(live)
         elif live is None and job in cleaning:
             if stands is not None and stands.state == "dirty":
                 continue
@@ -109,15 +108,6 @@ def _being_cleaned(folded: ScopeState) -> dict[str, StoredJob]:
     beside an accepted one the job would run again."""
     effects = [CleanJob.model_validate_json(each.effect) for each in folded.effects.values() if type_of(each.effect) == "CleanJob"]
     return {each.job: each.tombstone.model_copy(update={"state": "dirty", "staging": each.staging}) for each in effects}
-
-
-def _accepted(live: LiveJob) -> StoredJob:
-    kept = Kept.model_validate_json(live.kept) if live.kept else None
-    return StoredJob(
-        state="accepted", digest=live.digest, acceptance=live.acceptance, shard=live.shard,
-        accepted_ms=live.accepted_ms, graph=json.loads(live.graph), name=live.name, scheduled=live.scheduled,
-        kept=kept, kept_of=kept.jobs if kept is not None else {},
-    )  # fmt: skip
 
 
 def _forgotten(

@@ -191,6 +191,12 @@ STORES = (
              f"{ST}test_a_graph_that_is_not_there_is_none", f"{ST}test_a_graph_of_somebody_else_is_not_replaced",
              f"{ST}test_one_broken_graph_keeps_no_other_from_being_recovered",
          )),
+    Item("DefaultExecutionPlanStoreTest", "own changes are not notified; onAddedExecutionPlan, onRemovedExecutionPlan",
+         "What the leader does itself is not taken for somebody else's.", (
+             "test_graph_listener.py:test_what_the_leader_does_itself_is_not_told",
+             "test_graph_listener.py:test_a_graph_that_somebody_puts_there_is_told_once_until_there_is_room",
+             "test_graph_listener.py:test_a_delete_that_etcd_tells_of_is_told_whoever_leads_then",
+         )),
     Item("DefaultExecutionPlanStoreTest", "stop releases all; local clean-up only releases",
          "Whose term is over changes nothing; the graph stays for the next leader.", (
              f"{PORTS}test_who_leads_no_more_changes_nothing_and_knows_nothing",
@@ -307,7 +313,6 @@ WITHOUT = (
     Without("FileSystemJobResultStoreTest", "testDeleteOnCommit", "none: a tombstone stays, so that a late repeat is recognised [R18]"),
     Without("FileExecutionGraphInfoStoreTest", "testCacheLoading, testCloseCleansUp",
             "none: no Dispatcher holds archives, and none deletes them with its process"),
-    Without("DefaultExecutionPlanStoreTest", "own changes are not notified", "none: nobody watches the keys of jobs"),
     Without("AdaptiveSchedulerTest", "the other tests of 68",
             "not there yet: a job that runs with fewer slots than it asks for, or takes more as they come"),
     Without("BatchJobRecoveryTest", "7 tests", "none: every job is recovered, from the log of its JobMaster"),

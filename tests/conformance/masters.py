@@ -34,6 +34,21 @@ DISPATCHER = (
              f"{DC}submit.py:test_the_same_submission_again_is_the_same_job_with_its_status",
              f"{DC}submit.py:test_another_graph_under_a_known_id_is_a_conflict",
          )),
+    Item("DispatcherTest and SessionDispatcherLeaderProcessTest",
+         "testOnRemovedJobGraphDoesNotCleanUpHAFiles, onRemovedExecutionPlan_terminatesRunningJob",
+         "A job whose graph somebody deletes is canceled; in Flink it is stopped, and shown as nothing.", (
+             f"{DC}changed_graphs.py:test_a_live_job_whose_key_somebody_deletes_is_canceled_once",
+             f"{DC}changed_graphs.py:test_a_delete_of_what_ends_or_of_an_earlier_job_of_the_id_cancels_nothing",
+         )),
+    Item("SessionDispatcherLeaderProcessTest",
+         "onAddedExecutionPlan_submitsRecoveredJob, _ifNotRunning_isBeingIgnored, "
+         "_duplicateJobSubmissionDueToFalsePositive_willBeIgnored, _failingRecovery_propagatesTheFailure",
+         "A graph that somebody puts there is accepted once, by who leads; a broken one is refused, and ends no process.", (
+             f"{DC}changed_graphs.py:test_a_graph_that_somebody_else_has_put_there_is_accepted_by_an_acceptance_of_its_own_and_started",
+             f"{DC}changed_graphs.py:test_what_is_known_or_being_stored_is_not_taken_for_somebody_elses",
+             "test_graph_listener.py:test_who_leads_no_more_looks_no_more",
+             "test_graph_listener.py:test_what_is_malformed_is_told_once_and_noted_until_it_is_gone",
+         )),
     Item("DispatcherTest", "testNonBlockingJobSubmission", "A silent JobMaster holds up neither submissions nor statuses.", (
         f"{D}test_a_job_master_that_never_answers_holds_up_neither_submissions_nor_statuses",
         f"{DC}requests.py:test_a_job_of_a_silent_job_master_is_shown_all_the_same",
@@ -293,14 +308,9 @@ RESOURCES = (
 
 WITHOUT = (
     Without("DispatcherTest", "testInvalidCallDuringInitialization", "not there yet: savepoints"),
-    Without("DispatcherTest", "testOnRemovedJobGraphDoesNotCleanUpHAFiles",
-            "not there yet: keys that others write; only a leader writes a job's key, and it compares its epoch"),
     Without("DispatcherTest", "testPersistErrorHandling", "none: a change is a record of the Dispatcher's log first"),
     Without("DispatcherTest", "testRecoverJobFailsWhenJobNotFound, testRecoverJobSuccessfully, "
             "testRemainingSuspendedJobsCleanedWhenApplicationReachesTerminalState", "none: recovery is of all jobs, and by itself"),
-    Without("SessionDispatcherLeaderProcessTest", "onAddedExecutionPlan_submitsRecoveredJob, _ifNotRunning_isBeingIgnored, "
-            "_duplicateJobSubmissionDueToFalsePositive_willBeIgnored, _failingRecovery_propagatesTheFailure",
-            "not there yet: keys that others write"),
     Without("DefaultDispatcherRunnerTest", "getShutDownFuture_newLeader_ignoresOldDispatcherLeaderProcessShutDownRequest, "
             "closeAsync_doesNotCompleteUncompletedShutDownFuture", "none: a term has no process of its own to shut down"),
     Without("DefaultLeaderElectionServiceTest", "testLazyDriverInstantiation, testErrorOnComponentIdReuse",

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from etcd3.etcdrpc import rpc_pb2
 
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Bus, Reader, Received, Store, Unavailable
@@ -229,6 +230,10 @@ class StoreWorld:
     def start(self) -> None:
         raise NotImplementedError
 
+    def compact(self, store: Store) -> None:
+        """etcd forgets what was before this moment."""
+        raise NotImplementedError
+
     def losing_answers(self, store: Store) -> contextlib.AbstractContextManager[None]:
         """Meanwhile what `store` asks arrives, and no answer comes back in time."""
         raise NotImplementedError
@@ -248,6 +253,9 @@ class MemoryStoreWorld(StoreWorld):
         self.clock.advance(100)
         self.etcd.deliver()
 
+    def compact(self, store: Store) -> None:
+        self.etcd.compact()
+
     @contextlib.contextmanager
     def losing_answers(self, store: MemoryStore) -> Iterator[None]:
         store.faults.extend(["unknown, done"] * 100)
@@ -266,6 +274,10 @@ class EtcdStoreWorld(StoreWorld):
         super().__init__()
         self.real = real
         self.stop, self.start = real.server.stop, real.server.start
+
+    def compact(self, store: EtcdStore) -> None:
+        store.get("any")  # now it knows the revision
+        store._kv.Compact(rpc_pb2.CompactionRequest(revision=store.revision, physical=True), timeout=10)
 
     @contextlib.contextmanager
     def losing_answers(self, store: EtcdStore) -> Iterator[None]:

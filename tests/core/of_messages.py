@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from millrace.core.messages import effects, slots
+from millrace.core.messages import effects, graphs, slots
 from millrace.core.messages.base import Body, OneOf, Part
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.messages.records import Client, Elected, Fact, Message, Outcome, Probe, Refusal, Tick, encode
 
 RECORDS: tuple[type[Part], ...] = (Elected, Tick, Outcome, Client, Message, Probe, Fact)
 BODIES: tuple[type[Body], ...] = (
-    *(contract.body for contract in CONTRACTS.values()), *effects.EFFECTS, *effects.OUTCOMES, *slots.LOCAL_FACTS,
+    *(contract.body for contract in CONTRACTS.values()), *effects.EFFECTS, *effects.OUTCOMES, *slots.LOCAL_FACTS, *graphs.NOTICED,
 )  # fmt: skip
 WAITS = {"StartJob": "job.events", "JobEnded": "job.events", "AllocateSlot": "TaskManagerLost"}
 """Type of a message -> what it waits for, as the services say it (`Say.after`)."""

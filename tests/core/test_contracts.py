@@ -24,6 +24,7 @@ from millrace.core.messages import (
     client,
     effects,
     events,
+    graphs,
     jobs,
     processes,
     records,
@@ -31,6 +32,7 @@ from millrace.core.messages import (
     schedule_effects,
     schedules,
     slots,
+    worker_effects,
 )
 from millrace.core.messages.base import Body, Part
 from millrace.core.messages.contracts import CLIENT, CONTRACTS, EVENTS
@@ -57,7 +59,10 @@ from services.task_manager.core import machine as task_manager
 from tests.core.of_messages import BODIES, RECORDS, WAITS, any_of, encoded, one_of
 
 ROOT = Path(__file__).parents[2]
-MODULES = (audit, blocklist, client, effects, events, jobs, processes, records, requirements, schedule_effects, schedules, slots)
+MODULES = (
+    audit, blocklist, client, effects, events, graphs, jobs, processes, records, requirements, schedule_effects, schedules, slots,
+    worker_effects,
+)  # fmt: skip
 ABSTRACT = {client.Request, client.Reply, events.JobEvent, events.ClusterEvent}
 BY_TOPIC = {topic.name: topic for topic in TOPICS}
 TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6, reply_partitions=2)
@@ -246,7 +251,7 @@ def test_a_machine_has_a_handler_for_all_that_it_can_be_given_and_no_other(servi
     if service != TASK_MANAGER:
         expected.add(PassedOver)  # a TaskManager's bad record ends it, and its attempts run elsewhere
     if service == DISPATCHER:
-        expected.add(Client)
+        expected |= {Client, *graphs.NOTICED}
     if service == TASK_MANAGER:
         expected |= set(slots.LOCAL_FACTS)
     assert set(HANDLERS[service]) == expected

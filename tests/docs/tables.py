@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 from ruamel.yaml import YAML
 
 from millrace.core.faults import FAULTS, THEN
-from millrace.core.messages import effects, records, slots
+from millrace.core.messages import effects, graphs, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.states import (
     ATTEMPT_TRANSITIONS,
@@ -96,7 +96,8 @@ def effect_table() -> str:
 
 
 def local_facts() -> str:
-    return _table(("fact", "meaning"), [(f"`{fact.__name__}`", _first_sentence(fact)) for fact in slots.LOCAL_FACTS])
+    facts = (*slots.LOCAL_FACTS, *graphs.NOTICED)
+    return _table(("fact", "meaning"), [(f"`{fact.__name__}`", _first_sentence(fact)) for fact in facts])
 
 
 def job_states() -> str:

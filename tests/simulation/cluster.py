@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -171,7 +170,7 @@ class Cluster:
 
     def stored(self, job: str) -> StoredJob | None:
         """The job as it stands in etcd."""
-        entry = self.world.etcd.entry(f"{PREFIX}jobs/{job}")
+        entry = self.world.job_entry(job)
         return StoredJob.model_validate_json(entry.value) if entry is not None else None
 
     def ended(self, *jobs: str) -> bool:
@@ -180,8 +179,8 @@ class Cluster:
 
     def statuses(self) -> dict[str, str | None]:
         """Job -> how it ended (None: it has not), of all accepted jobs."""
-        entries = self.world.etcd.entries(f"{PREFIX}jobs/")
-        return {each.key.rpartition("/")[2]: json.loads(each.value).get("status") for each in entries}
+        jobs = [each.key.rpartition("/")[2] for each in self.world.etcd.entries(f"{PREFIX}jobs/")]
+        return {job: stored.status for job in jobs if (stored := self.stored(job)) is not None}
 
     def ready(self) -> bool:
         """Whether every scope has a leader, and the ResourceManager knows the TaskManagers that live and no other, all slots free."""

@@ -40,6 +40,7 @@ from services.resource_manager.core.state import check as check_resource_manager
 from services.resource_manager.ports import ports as resource_manager_ports
 from tests.simulation.book import Branch, Checked, Poisoned
 from tests.simulation.bus import Log
+from tests.simulation.graph_turns import GraphTurns
 from tests.simulation.performing import StagingAtOnce, SteppedPerformer
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, STALLED_MS, PacedBus, PacedReader, World
@@ -148,6 +149,7 @@ class ControlProcess:
         self._port: ClientPortTurns | None = None
         self._housekeeping: HousekeepingTurns | None = None
         self._schedules: ScheduleTurns | None = None
+        self._graphs: GraphTurns | None = None
         self._copies: deque[tuple[int, Callable[[bytes | None], None], bytes]] = deque()
         around = Surroundings(
             self.bus,
@@ -177,10 +179,12 @@ class ControlProcess:
             self._port = port = ClientPortTurns(world, self.bus, self.store)
             self._housekeeping = housekeeping = HousekeepingTurns(world, self.store, self.bus, staging)
             self._schedules = schedules = ScheduleTurns(world, self.store, self.bus, jobs.schedules_changed)
+            self._graphs = graphs = GraphTurns(world, self.store, self.bus)
             machine = Checked(Dispatcher(topology), check_dispatcher)
 
             def on_lead(term: Term) -> None:
                 port.lead(term)
+                graphs.lead(term)
                 schedules.lead(term)
                 housekeeping.lead(term)
 
@@ -253,6 +257,8 @@ class ControlProcess:
             found.append(self._housekeeping.turn)
         if self._schedules is not None and self._schedules.is_due:
             found.append(self._schedules.turn)
+        if self._graphs is not None and self._graphs.is_due:
+            found.append(self._graphs.turn)
         return found
 
     def due_ms(self, paused: bool = False) -> int:

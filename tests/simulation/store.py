@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from millrace.io.etcd.store import TXN_MAX_BYTES, request_of
-from millrace.io.interfaces import PAGE, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
+from millrace.io.interfaces import PAGE, Change, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from tests.simulation import Clock
 
 TXN_MAX_OPERATIONS = 128
@@ -30,6 +30,11 @@ class _Watch:
     on_change: Callable[[Entry | None], None]
     on_lost: Callable[[], None]
     over: bool = False
+    on_each: Callable[[Change], None] | None = None  # of a watch of all keys below `key`
+
+
+def _lost(told: Callable[[bool], None], compacted: bool) -> Callable[[], None]:
+    return lambda: told(compacted)
 
 
 class MemoryEtcd:
@@ -40,7 +45,9 @@ class MemoryEtcd:
         self.paused = False
         self.revision = 1
         self.history: list[tuple[int, str, bytes | None]] = []  # (revision, key, value; None: deleted), all changes
+        self.compacted = 0  # what was before this revision is not told any more
         self.writes: list[tuple[str, str, bytes]] = []  # (client, key, who led the Dispatcher then), of all writes to jobs
+        self.foreign: dict[tuple[int, str], None] = {}  # (revision, key) of jobs that strangers have changed
         self.given_back: list[tuple[str, str, bytes]] = []  # (client, key, whose it was), of all leader keys that were deleted
         self._entries: dict[str, Entry] = {}
         self._leases: dict[int, _Lease] = {}
@@ -130,6 +137,29 @@ class MemoryEtcd:
     def watch(self, watch: _Watch) -> None:
         self._watches.append(watch)
 
+    def compact(self) -> None:
+        """etcd forgets its history. Who watches goes on."""
+        self.revision += 1
+        self.compacted = self.revision
+
+    def changes(self, watch: _Watch, since: int, on_lost: Callable[[bool], None]) -> None:
+        """A watch that begins with what came after `since`. What is compacted etcd says when it has confirmed the watch."""
+        if since and since + 1 < self.compacted:
+            watch.on_lost = _lost(on_lost, True)
+            self._news.append((watch, watch.on_lost))
+            return
+        self._watches.append(watch)
+        created: dict[str, int] = {}
+        for revision, key, value in self.history:
+            first = created[key] = 0 if value is None else created.get(key) or revision
+            if since and revision > since and key.startswith(watch.key):
+                self._news.append((watch, self._change(watch, Change(key, revision, value, first))))
+
+    def _change(self, watch: _Watch, change: Change) -> Callable[[], None]:
+        assert watch.on_each is not None, "it watches many keys"
+        shown, tell = Change(watch.store.own(change.key), change.revision, change.value, change.created), watch.on_each
+        return lambda: tell(shown)
+
     def unwatch(self, watch: _Watch) -> None:
         watch.over = True
         self._watches = [one for one in self._watches if one is not watch]
@@ -158,7 +188,12 @@ class MemoryEtcd:
     def _tell(self, key: str) -> None:
         entry = self._entries.get(key)
         for watch in self._watches:
-            if watch.key == key:
+            if watch.on_each is not None and key.startswith(watch.key):
+                change = Change(key, self.revision, None)
+                if entry is not None:
+                    change = Change(key, self.revision, entry.value, entry.create_revision)
+                self._news.append((watch, self._change(watch, change)))
+            elif watch.key == key and watch.on_each is None:
                 self._news.append((watch, lambda watch=watch: watch.on_change(watch.store.shown(entry))))
 
 
@@ -216,6 +251,9 @@ class MemoryStore:
         held = {one.key: self._etcd.entry(one.key) for one in full.then if isinstance(one, Delete) and "/leaders/" in one.key}
         result = self._etcd.txn(full)
         jobs = [one.key for one in full.then if result.succeeded and one.key.startswith(f"{self._prefix}jobs/")]
+        if self.name == "stranger":
+            self._etcd.foreign |= {(result.revision, key): None for key in jobs}
+            return result
         if result.succeeded:
             self._etcd.given_back += [(self.name, key, entry.value) for key, entry in held.items() if entry is not None]
         self._etcd.writes += [(self.name, key, leader.value if leader is not None else b"") for key in jobs]
@@ -237,6 +275,17 @@ class MemoryStore:
         self._call(lambda: self._etcd.watch(watch))
         return lambda: self._etcd.unwatch(watch)
 
+    def changes(
+        self, prefix: str, since: int, on_change: Callable[[Change], None], on_lost: Callable[[bool], None]
+    ) -> Callable[[], None]:
+        watch = _Watch(self, self._prefix + prefix, lambda entry: None, _lost(on_lost, False), on_each=on_change)
+        self._call(lambda: self._etcd.changes(watch, since, on_lost))
+        return lambda: self._etcd.unwatch(watch)
+
+    def own(self, key: str) -> str:
+        """A key as this client names it: without the prefix."""
+        return key[len(self._prefix) :]
+
     def close(self) -> None:
         for watch in self._etcd.watches_of(self):
             self._etcd.unwatch(watch)
@@ -247,8 +296,7 @@ class MemoryStore:
         """An entry as this client sees it: its key without the prefix."""
         if entry is None:
             return None
-        key = entry.key[len(self._prefix) :]
-        return Entry(key, entry.value, entry.create_revision, entry.mod_revision, entry.lease)
+        return Entry(self.own(entry.key), entry.value, entry.create_revision, entry.mod_revision, entry.lease)
 
     def _call(self, ask: Callable, *, changes: bool = False):
         if self._closed or self._etcd.paused or self.cut_off:

@@ -38,6 +38,7 @@ from tests.simulation.blocking import Blocker
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 from tests.simulation.slots import Timing
+from tests.simulation.strangers import Stranger
 
 QUESTIONS: tuple[type[Request], ...] = (
     AwaitJobResult, DescribeBlobServer, DescribeJob, GetClusterOverview, GetJobStatus, ListJobDetails, ListJobs,
@@ -112,6 +113,7 @@ class Trial:
         self._canceled: dict[str, None] = {}
         self._asking = random.Random(f"asks {self.seed}")
         self._blocker = Blocker(self.seed, self.cluster, self.shape.get("task_managers", 3)) if "blocks" in self.shape else None
+        self._stranger = Stranger(self.seed, self.cluster, self.jobs) if "strangers" in self.shape else None
         self._repairing = random.Random(f"repairs {self.seed}")
         self._repairs = self.shape.get("repairs", self._repairing.choice((0.0, 0.0, 0.5)))
         self._looked_at: dict[str, None] = {}  # ended jobs of which it is drawn whether they are repaired
@@ -144,6 +146,8 @@ class Trial:
             self._assert_nobody_missed()
             audit(cluster)
             assert_parked(cluster)
+            if self._stranger is not None:
+                self._stranger.assert_taken_up()
             self._assert_nothing_refused_is_done()
         except Exception as failure:
             trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self.done.trace)
@@ -202,7 +206,7 @@ class Trial:
 
     def _over(self) -> bool:
         waiting = self._to_submit or self._to_cancel or not self.done.over or not (self._blocker is None or self._blocker.rests)
-        waiting = waiting or self._repaired
+        waiting = waiting or self._repaired or not (self._stranger is None or self._stranger.rests)
         return not waiting and self.cluster.ended(*self.jobs)
 
     def _live(self) -> int:
@@ -226,6 +230,8 @@ class Trial:
         ending = self.done.over and not self._to_submit
         if self._blocker is not None and (ending or self._asking.random() < self.shape["blocks"]):
             self._blocker.act(ending)
+        if self._stranger is not None and not ending and self._asking.random() < self.shape["strangers"]:
+            self._stranger.act()
         if "max_live_subtasks" in self.cluster.deciding.get(DISPATCHER, {}):
             self._submit_refused_again()
         if self._to_submit and self._asking.random() < self.shape.get("early", 0.02):

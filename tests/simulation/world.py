@@ -12,6 +12,7 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.interfaces import Entry as StoreEntry
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage.backends import Entry, Remote
 from millrace.io.storage.store import Storage, StorageError
@@ -46,6 +47,7 @@ class World:
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever
     beside: World | None = None  # another cluster, whose storage and sinks this one is given
+    strangers: bool = False  # whether somebody else writes under the keys of jobs, so that these are watched
     provider: Provider = field(default_factory=Standalone)  # of TaskManagers
 
     def __post_init__(self) -> None:
@@ -75,9 +77,14 @@ class World:
     def has_schedules(self) -> bool:
         return bool(self.etcd.entries(f"{PREFIX}schedules/"))
 
+    def job_entry(self, job: str) -> StoreEntry | None:
+        """What a Dispatcher has put under the job's key; None: nothing, or it is of somebody else."""
+        entry = self.etcd.entry(f"{PREFIX}jobs/{job}")
+        return entry if entry is not None and (entry.mod_revision, entry.key) not in self.etcd.foreign else None
+
     def has_ended(self, job: str) -> bool:
         """Whether etcd has its ending, or its tombstone."""
-        entry = self.etcd.entry(f"{PREFIX}jobs/{job}")
+        entry = self.job_entry(job)
         return entry is not None and json.loads(entry.value)["state"] != "accepted"
 
 

@@ -64,7 +64,8 @@ def reject(request: JobRequest, at_ms: AtMs, kind: str, reason: str, **fields: A
     """Refuses a submission. One that wants no answer is parked as a dead letter, where it can be found and sent again [R26]."""
     yield from reply(request, client.JobRejected, job=request.job, kind=kind, reason=reason, **fields)
     if request.letter is not None:
-        yield park(request.letter, at_ms, f"{kind}: SubmitJob of job {request.job}: {reason}")
+        what = "SubmitJob" if request.letter.topic == CLIENT else "graph in etcd"
+        yield park(request.letter, at_ms, f"{kind}: {what} of job {request.job}: {reason}")
 
 
 def refuse_internal(request: Replied, at_ms: AtMs, reason: str) -> Iterator[Publish]:
@@ -76,8 +77,8 @@ def refuse_internal(request: Replied, at_ms: AtMs, reason: str) -> Iterator[Publ
 
 
 def park(letter: Letter, at_ms: AtMs, reason: str) -> Publish:
-    body = events.DeadLetter(topic=CLIENT, reason=reason, at_ms=at_ms, **dataclasses.asdict(letter))
-    return Publish("dead-letters", CLIENT, body)
+    body = events.DeadLetter(reason=reason, at_ms=at_ms, **dataclasses.asdict(letter))
+    return Publish("dead-letters", letter.topic, body)
 
 
 def not_found(request: JobRequest) -> Iterator[Publish]:

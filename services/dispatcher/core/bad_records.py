@@ -8,11 +8,11 @@ from typing import Any
 from millrace.core.clocks import AtMs
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, PassedOver, Say
-from millrace.core.messages import client, effects, jobs
+from millrace.core.messages import client, effects, graphs, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import shard_scope
 
-from . import answers, ending, recovery, retirement
+from . import answers, changed_graphs, ending, recovery, retirement
 from .answers import refuse_internal
 from .state import JobRequest, State
 from .waiting import begin_lookup, end_lookup
@@ -37,8 +37,14 @@ def _client(state: State, record: Client, error: str, envelope: Envelope) -> Out
 
 def _lookup(state: State, body: effects.JobGraphStored | effects.JobFound, error: str, envelope: Envelope) -> Outputs:
     lookup = end_lookup(state, body.job)
+    changed_graphs.note_spoilt(state, body.job)
     state.unverified_reports.pop(body.job, None)  # its shard reports it again to our next life
     yield from _refuse([*([lookup.putting] if lookup.putting else []), *lookup.behind], envelope.at_ms, error)
+
+
+def _graph_added(state: State, body: graphs.JobGraphAdded, error: str, envelope: Envelope) -> Outputs:
+    changed_graphs.note_spoilt(state, body.job)
+    yield from changed_graphs.park_internal(body, envelope, error)
 
 
 def _job_ended(state: State, body: jobs.JobEnded, error: str, envelope: Envelope) -> Outputs:
@@ -87,6 +93,7 @@ def _refuse(requests: Iterable[JobRequest | client.Request], at_ms: AtMs, error:
 
 _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     Client: _client,
+    graphs.JobGraphAdded: _graph_added,
     effects.JobGraphStored: _lookup,
     effects.JobFound: _lookup,
     effects.JobResultStored: _job_result_stored,

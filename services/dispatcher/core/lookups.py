@@ -10,11 +10,13 @@ from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
 from millrace.core.states import INITIALIZING
 
-from . import answers, ending, questions, reports, retirement, starting
+from . import answers, changed_graphs, ending, questions, reports, retirement, starting
 from .admission import RETRY_AFTER_MS
 from .answers import reject
-from .state import JobRequest, State
+from .state import EtcdLookup, JobRequest, State
 from .waiting import end_lookup
+
+FOREIGN = "somebody has put a graph under this id into etcd, and it is looked at now; try again"
 
 Outputs = Iterator[Output]
 
@@ -35,11 +37,12 @@ def on_job_graph_stored(state: State, body: effects.JobGraphStored, envelope: En
     elif body.stands.acceptance == lookup.acceptance and body.stands.state == "accepted":  # a cut log may give a name again
         yield from starting.announce_accepted(state, body.job, body.stands, request.submitted.graph)
         yield from answers.accepted(request, INITIALIZING, state.topology.events_partition(body.job))
+    elif _is_copied(state, body.job, body.stands):
+        yield from reject(request, envelope.at_ms, "busy", FOREIGN, retry_after_ms=RETRY_AFTER_MS)
     else:
         yield from adopt(state, body.job, body.stands, envelope)
         yield from questions.answer_stored(state, request, envelope, body.stands)
-    yield from reports.answer_unverified(state, body.job, body.stands)
-    yield from questions.answer_waiting(state, envelope, lookup, body.stands)
+    yield from _answer_others(state, lookup, body, envelope)
 
 
 def on_job_found(state: State, body: effects.JobFound, envelope: Envelope) -> Outputs:
@@ -47,10 +50,22 @@ def on_job_found(state: State, body: effects.JobFound, envelope: Envelope) -> Ou
     if body.unreadable is not None:
         yield from _refuse_unreadable(state, lookup.behind, envelope.at_ms, body.unreadable)
         return
-    if body.stands is not None:
+    if body.stands is not None and not _is_copied(state, body.job, body.stands):
         yield from adopt(state, body.job, body.stands, envelope)
-    yield from reports.answer_unverified(state, body.job, body.stands)
-    yield from questions.answer_waiting(state, envelope, lookup, body.stands)
+    yield from _answer_others(state, lookup, body, envelope)
+
+
+def _is_copied(state: State, job: str, stands: StoredJob) -> bool:
+    return stands.state == "accepted" and job not in state.live and changed_graphs.is_copied(state, job, stands.acceptance)
+
+
+def _answer_others(state: State, lookup: EtcdLookup, body: effects.JobGraphStored | effects.JobFound, envelope: Envelope) -> Outputs:
+    """Of what somebody else has put there it is not known yet whether a job comes of it: there is none so far."""
+    stands = body.stands
+    if stands is not None and _is_copied(state, body.job, stands):
+        stands = None
+    yield from reports.answer_unverified(state, body.job, stands)
+    yield from questions.answer_waiting(state, envelope, lookup, stands)
 
 
 def adopt(state: State, job: str, stored: StoredJob, envelope: Envelope) -> Outputs:

@@ -18,13 +18,14 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages import effects, jobs
+from millrace.core.messages import effects, graphs, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, Topology
 
 from . import (
     bad_records,
     births,
+    changed_graphs,
     closing,
     ending,
     forwarding,
@@ -49,6 +50,7 @@ HANDLERS: dict[type, Handler] = {
     Client: questions.on_client,
     # from etcd
     effects.JobGraphStored: lookups.on_job_graph_stored,
+    effects.JobGraphKept: changed_graphs.on_job_graph_kept,
     effects.JobFound: lookups.on_job_found,
     effects.JobsRecovered: recovery.on_jobs_recovered,
     effects.JobResultStored: ending.on_job_result_stored,
@@ -59,6 +61,10 @@ HANDLERS: dict[type, Handler] = {
     effects.ScheduleStored: schedules.on_schedule_stored,
     effects.ScheduleChanged: schedules.on_schedule_changed,
     effects.SchedulesFound: schedules.on_schedules_found,
+    # from etcd, where others have changed something
+    graphs.JobGraphAdded: changed_graphs.on_job_graph_added,
+    graphs.JobGraphRemoved: changed_graphs.on_job_graph_removed,
+    graphs.JobGraphChanged: changed_graphs.on_job_graph_changed,
     # from JobMasters
     jobs.JobMasterStarted: reports.on_job_master_started,
     jobs.JobStatusChanged: reports.on_job_status_changed,

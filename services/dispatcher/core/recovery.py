@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from millrace.core.machine import Born, Do, Envelope, Output
 from millrace.core.messages import effects
 
-from . import answers, lookups, reports, retirement
+from . import answers, changed_graphs, lookups, reports, retirement
 from .state import Recovery, State
 
 Outputs = Iterator[Output]
@@ -25,6 +25,8 @@ def on_jobs_recovered(state: State, body: effects.JobsRecovered, envelope: Envel
     for job, stored in body.jobs.items():
         if job in state.live or job in state.ended or job in state.lookups:
             continue
+        if stored.state == "accepted" and changed_graphs.is_of_another_cluster(state, stored.acceptance):
+            continue  # it is noticed once all is recovered
         if stored.state == "clean":
             answers.remember(state, job, stored)
         else:

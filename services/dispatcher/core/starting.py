@@ -57,6 +57,16 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
         yield _start(job, live, graph)
 
 
+def stored_of(live: LiveJob) -> StoredJob:
+    """What its key holds, by the log."""
+    kept = Kept.model_validate_json(live.kept) if live.kept else None
+    return StoredJob(
+        state="accepted", digest=live.digest, acceptance=live.acceptance, shard=live.shard,
+        accepted_ms=live.accepted_ms, graph=parsed(live.graph), name=live.name, scheduled=live.scheduled,
+        kept=kept, kept_of=kept.jobs if kept is not None else {}, asked_log=live.log, asked=live.offset,
+    )  # fmt: skip
+
+
 def start_all(state: State, scope: str) -> Iterator[Output]:
     """A shard is born anew: all its live jobs are started there, the first few at once [R10]."""
     mine = [job for job, live in state.live.items() if shard_scope(live.shard) == scope]

@@ -68,13 +68,14 @@ class JobRequest:
 
 @dataclass(slots=True)
 class Letter:
-    """A record of client.commands, as its dead letter describes it: about 1 KB while a submission waits."""
+    """A record of client.commands, or a graph in etcd, as its dead letter describes it: about 1 KB while a submission waits."""
 
     partition: int
     offset: int
     size_bytes: int
     sha256: str
     head_base64: str
+    topic: str = "client.commands"
 
 
 @dataclass(slots=True)
@@ -91,6 +92,8 @@ class Submission:
     """A Dispatcher whose log is lost has decided on it before."""
     scheduled: Scheduled | None = None
     """Of a schedule's run: which one."""
+    replaces: int = 0
+    """Of a graph that somebody else has put into etcd: its revision there."""
 
 
 @dataclass(slots=True)
@@ -324,6 +327,8 @@ class State:
     # When the newest job was accepted that only etcd has; 0: there is none. None: the snapshot is of a build that did not note it.
     unlisted_ms: int | None = None
     closing: Closing | None = None
+    # Jobs whose graph in etcd is of a record that was passed over: it is not taken for somebody else's. At most changed_graphs.SPOILT_MOST.
+    spoilt: dict[str, None] = field(default_factory=dict)
     # Number -> request, in the order in which they came. At most listing.MOST.
     listings: dict[int, Listing] = field(default_factory=dict)
     # Requests in this generation that waited for what etcd has of them.

@@ -74,17 +74,7 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
         problems = [client.Problem(place=["vertices"], message=wide)]
         yield from reject(request, envelope.at_ms, "invalid", wide, problems=problems)
         return
-    reason = admission.no_room(
-        live=len(state.live),
-        putting=state.putting,
-        graphs_bytes=state.live_graphs,
-        graph_bytes=len(submission.graph) + (KEPT_BYTES_MOST if repairs_of(graph) is not None else 0),
-        live_subtasks=state.live_subtasks,
-        subtasks=subtasks,
-        max_live=settings.max_live_jobs,
-        max_graphs_mb=settings.max_live_graphs_mb,
-        max_subtasks=settings.max_live_subtasks,
-    )
+    reason = no_room(state, graph, len(submission.graph))
     if reason is not None:
         yield from reject(request, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
         return
@@ -105,8 +95,25 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
     state.putting += 1
     state.live_subtasks += subtasks
     state.put_since_tick += 1
-    put = effects.PutJobGraph(job=request.job, stored=stored, accept_before_ms=submission.accept_before_ms)
+    put = effects.PutJobGraph(
+        job=request.job, stored=stored, accept_before_ms=submission.accept_before_ms, replaces=submission.replaces
+    )  # fmt: skip
     yield Do(job_key(request.job), put)
+
+
+def no_room(state: State, graph: dict[str, Any], size: int | None = None) -> str | None:  # [R30]
+    """Why there is no room for a job of this graph; None: there is. `size`: of its JSON, if that is known."""
+    return admission.no_room(
+        live=len(state.live),
+        putting=state.putting,
+        graphs_bytes=state.live_graphs,
+        graph_bytes=(len(written(graph)) if size is None else size) + (KEPT_BYTES_MOST if repairs_of(graph) is not None else 0),
+        live_subtasks=state.live_subtasks,
+        subtasks=admission.subtasks_of(graph),
+        max_live=state.settings.max_live_jobs,
+        max_graphs_mb=state.settings.max_live_graphs_mb,
+        max_subtasks=state.settings.max_live_subtasks,
+    )
 
 
 def store_absent(state: State, request: JobRequest, envelope: Envelope) -> Iterator[Output]:

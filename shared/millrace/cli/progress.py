@@ -65,7 +65,7 @@ class View:
             return f"waits: {self.waiting}"
         if kind == "JobCancelling":
             self.status, self.cancelling = JobStatus.CANCELLING.value, True
-            return "cancel accepted"
+            return f"is canceled: {printable(event['reason'])}" if event.get("reason") else "cancel accepted"
         if kind == "JobStateChanged":
             self.status = self.status if self.cancelling else event["status"]
             return str(event["status"]) + _because(event, "cause")

@@ -134,6 +134,16 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A key was put, or deleted (`value` is None), at this revision. `created`: the revision of its first put; 0: it was deleted."""
+
+    key: str
+    revision: int
+    value: bytes | None
+    created: int = 0
+
+
+@dataclass(frozen=True)
 class Compare:
     """One condition of a transaction: the key's `mod_revision` equals this one; 0 means that the key is absent."""
 
@@ -241,6 +251,13 @@ class Store(Protocol):
     ) -> Callable[[], None]:
         """Calls `on_change` (on another thread) with the key's entry after each change (None: deleted). `on_lost`: the watch ended
         (compaction, connection) and must be made anew after a read. Returns what ends the watch."""
+        ...
+
+    def changes(
+        self, prefix: str, since: int, on_change: Callable[[Change], None], on_lost: Callable[[bool], None]
+    ) -> Callable[[], None]:
+        """As `watch`, of all keys below the prefix, with what has happened after revision `since`; 0: after this call. What is told stands
+        in etcd's order. `on_lost` is given whether etcd has forgotten what came after `since`: then all must be read."""
         ...
 
     def close(self) -> None: ...

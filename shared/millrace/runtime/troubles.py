@@ -16,8 +16,9 @@ from millrace.io.interfaces import Delete, Entry, Put, Store, Txn, pages
 
 from .performer import Fence, Refused
 
-Kind = Literal["unreadable", "staging", "requests"]
-"""unreadable: `jobs/<job>` holds what is no job. staging: folders of sinks' staged output that could not be deleted.
+Kind = Literal["unreadable", "staging", "requests", "graphs"]
+"""unreadable: `jobs/<job>` holds what is no job. graphs: it holds a graph that somebody else has put there, at revision `offset`, and that
+is refused. staging: folders of sinks' staged output that could not be deleted.
 requests: nobody can tell whether client.commands can be read."""
 MOST = 1_000
 UNKNOWN = "what etcd holds about it cannot be read"

@@ -68,5 +68,6 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     shutting,
     silent,
     slots,
+    strangers,
     workers,
 )

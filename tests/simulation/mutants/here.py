@@ -18,6 +18,7 @@ from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import large_lists, parts_stay_away
 from tests.simulation.slots import Timing
+from tests.simulation.strangers import STRANGERS
 from tests.simulation.workload import diamond, joined, roots, sink, wide
 from tests.simulation.years import years_pass
 
@@ -103,10 +104,16 @@ REPAIRED = here("kill", faults=2, repairs=1.0, failing=0.4, canceled=0.5, graphs
 
 RESCALED = here("kill", faults=2, rescales=0.9, canceled=0.05, failing=0.05, timing=LONG, graphs=(wide, joined, diamond))
 
+STRANGE = here("kill", aim="dispatcher", faults=2, **{**STRANGERS, "strangers": 0.2})
+
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "attempts of a rescaled job count anew": (RESCALED,),
     "a rescale waits for no attempt": (RESCALED,),
     "a rescale spends a restart": (RESCALED,),
+    "nobody notices graphs in etcd": (STRANGE,),
+    "a copied graph keeps its acceptance": (STRANGE,),
+    "what others write over stays": (STRANGE,),
+    "what is gone counts as deleted": (STRANGE,),
     "kept data are deleted": (REPAIRED,),
     "kept rows are looked for in vain": (REPAIRED,),
     "a task is kept by its name": (REPAIRED,),

@@ -29,6 +29,12 @@ from .schedule_effects import SchedulesFound as SchedulesFound
 from .schedule_effects import ScheduleStored as ScheduleStored
 from .schedule_effects import StoreSchedule as StoreSchedule
 from .schedules import Scheduled
+from .worker_effects import ListWorkers as ListWorkers
+from .worker_effects import StartWorker as StartWorker
+from .worker_effects import StopWorker as StopWorker
+from .worker_effects import WorkersListed as WorkersListed
+from .worker_effects import WorkerStarted as WorkerStarted
+from .worker_effects import WorkerStopped as WorkerStopped
 
 
 def type_of(effect: str) -> str:
@@ -90,10 +96,12 @@ class PutJobGraph(Body):
     job: str
     stored: StoredJob
     accept_before_ms: int | None = None
+    replaces: Annotated[int, Field(exclude_if=lambda replaces: not replaces)] = 0
+    """Revision of a graph that somebody else has put under the key: it is accepted now, if it stands there still."""
 
 
 class RepairRefused(Part):
-    """Why nothing was put of a job that repairs another: what stands there of that one."""
+    """Why nothing was put: what stands in etcd of the job that is repaired, or of this one, whose graph somebody else has put."""
 
     kind: Literal["conflict", "busy"]
     reason: str
@@ -109,6 +117,24 @@ class JobGraphStored(Body):
     stands: StoredJob | None
     unreadable: str | None = None
     refused: RepairRefused | None = None
+
+
+class KeepJobGraph(Body):
+    """Puts back what the log knows of a job whose key somebody else has changed: its graph, or of an ended one its tombstone. An ending
+    that stands there stays."""
+
+    type: Literal["KeepJobGraph"] = "KeepJobGraph"
+    version: Literal[1] = 1
+    job: str
+    stored: StoredJob
+
+
+class JobGraphKept(Body):
+    """The key holds what the log knows, or how the job has ended."""
+
+    type: Literal["JobGraphKept"] = "JobGraphKept"
+    version: Literal[1] = 1
+    job: str
 
 
 class FindJob(Body):
@@ -391,70 +417,10 @@ class EndProcess(Body):
     """Whoever watches the process should start it again: as a new incarnation it is welcome."""
 
 
-# ResourceManager -> its provider of TaskManagers
-
-
-class StartWorker(Body):
-    """Has the provider start a TaskManager of this id. One that it runs under the id already is the one."""
-
-    type: Literal["StartWorker"] = "StartWorker"
-    version: Literal[1] = 1
-    worker: str
-    avoid: Annotated[list[str], Field(exclude_if=lambda avoid: not avoid)] = empty(list)
-    """Hosts on which it is not to be started: they are blocked."""
-
-
-class WorkerStarted(Body):
-    """The provider has started the process. `problem`: it has not confirmed that, in its words. The process may run all the same, so it is
-    stopped before another one is started."""
-
-    type: Literal["WorkerStarted"] = "WorkerStarted"
-    version: Literal[1] = 1
-    worker: str
-    problem: str | None = None
-
-
-class StopWorker(Body):
-    """Has the provider stop the TaskManager of this id, and forget it."""
-
-    type: Literal["StopWorker"] = "StopWorker"
-    version: Literal[1] = 1
-    worker: str
-
-
-class WorkerStopped(Body):
-    """Nothing of it runs any more."""
-
-    type: Literal["WorkerStopped"] = "WorkerStopped"
-    version: Literal[1] = 1
-    worker: str
-
-
-class ListWorkers(Body):
-    """Asks the provider which TaskManagers it has started for this cluster. From then on it takes nothing of an earlier leader."""
-
-    type: Literal["ListWorkers"] = "ListWorkers"
-    version: Literal[1] = 1
-    number: int
-    """Of the question: only the answer to the last one counts."""
-
-
-class WorkersListed(Body):
-    """What the provider has. `problem`: it has not answered, in its words; then nothing is known."""
-
-    type: Literal["WorkersListed"] = "WorkersListed"
-    version: Literal[1] = 1
-    number: int
-    workers: dict[str, str | None] = empty(dict)
-    """Id -> why its process has ended, in the provider's words; null: it runs."""
-    problem: str | None = None
-    hosts: Annotated[list[str], Field(exclude_if=lambda hosts: not hosts)] = empty(list)
-    """Where it starts TaskManagers; empty: that is not known."""
-
-
 EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
     DISPATCHER: {
         PutJobGraph: JobGraphStored,
+        KeepJobGraph: JobGraphKept,
         FindJob: JobFound,
         EndJob: JobResultStored,
         CleanJob: JobCleaned,

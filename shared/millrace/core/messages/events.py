@@ -69,6 +69,8 @@ class JobCancelling(JobEvent):
 
     type: Literal["JobCancelling"] = "JobCancelling"
     version: Literal[1] = 1
+    reason: Annotated[str, Field(exclude_if=unless_set)] = ""
+    """Empty: a client asked for it."""
 
 
 class AttemptStateChanged(JobEvent):
@@ -265,7 +267,8 @@ SUBMISSION = re.compile(r"(?:no|(?P<kind>\w+):) SubmitJob of job (?P<job>[^\s:]+
 
 class DeadLetter(Body):
     """Dispatcher: a record that could not be used, or a SubmitJob without `reply_to` that was refused. It has where the record was, why,
-    its hash, and its first 4 KiB (of a SubmitJob in which nothing is wrong, 512 bytes)."""
+    its hash, and its first 4 KiB (of a SubmitJob in which nothing is wrong, 512 bytes). Also a graph that somebody else has put into etcd:
+    then `topic` is `etcd jobs/<job>`, and `offset` the key's revision."""
 
     type: Literal["DeadLetter"] = "DeadLetter"
     version: Literal[1] = 1

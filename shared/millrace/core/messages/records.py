@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from . import client, effects, links, slots
+from . import client, effects, graphs, links, slots
 from .base import Body, OneOf, Part, empty
 
 Key = tuple[int, int]
@@ -159,10 +159,10 @@ class Probe(Part):
 
 
 class Fact(Part):
-    """A local event of a TaskManager, in the order taken."""
+    """A local event, in the order taken. Of a TaskManager, or what the Dispatcher's leader has noticed in etcd."""
 
     record: Literal["Fact"] = "Fact"
-    body: Annotated[Body, OneOf(slots.LOCAL_FACTS)]
+    body: Annotated[Body, OneOf((*slots.LOCAL_FACTS, *graphs.NOTICED))]
 
 
 Record = Annotated[Elected | Tick | Outcome | Client | Message | Probe | Fact, Field(discriminator="record")]

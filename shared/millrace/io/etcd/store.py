@@ -18,7 +18,18 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
-from millrace.io.interfaces import PAGE, Answered, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
+from millrace.io.interfaces import (
+    PAGE,
+    Answered,
+    Change,
+    Delete,
+    Entry,
+    Put,
+    Txn,
+    TxnResult,
+    Unavailable,
+    UnknownOutcome,
+)
 
 from .streams import Streams
 
@@ -154,8 +165,27 @@ class EtcdStore:
         def on_event(event: Any) -> None:
             on_change(self._entry(event.kv) if event.type == event.PUT else None)
 
+        return self._watch(rpc_pb2.WatchCreateRequest(key=self._full(key)), on_event, lambda compacted: on_lost())
+
+    def changes(
+        self, prefix: str, since: int, on_change: Callable[[Change], None], on_lost: Callable[[bool], None]
+    ) -> Callable[[], None]:
+        """See `Store.changes`, and `watch`."""
+
+        def on_event(event: Any) -> None:
+            entry = self._entry(event.kv)
+            if event.type == event.PUT:
+                on_change(Change(entry.key, entry.mod_revision, entry.value, entry.create_revision))
+            else:
+                on_change(Change(entry.key, entry.mod_revision, None))
+
+        start, end = self._range(prefix)
+        wanted = rpc_pb2.WatchCreateRequest(key=start, range_end=end, start_revision=since + 1 if since else 0)
+        return self._watch(wanted, on_event, on_lost)
+
+    def _watch(self, wanted: Any, on_event: Callable[[Any], None], on_lost: Callable[[bool], None]) -> Callable[[], None]:
         try:
-            return self._streams.watch(self._full(key), on_event, on_lost)
+            return self._streams.watch(wanted, on_event, on_lost)
         except grpc.RpcError as failure:
             raise Unavailable(f"etcd at {self._endpoint} did not answer for a watch: {failure}") from failure
 

@@ -74,11 +74,11 @@ class Streams:
         return self._run(self._renew(request))
 
     def watch(
-        self, key: bytes, on_event: Callable[[Any], None], on_lost: Callable[[], None]
+        self, wanted: rpc_pb2.WatchCreateRequest, on_event: Callable[[Any], None], on_lost: Callable[[bool], None]
     ) -> Callable[[], None]:
         """Returns what ends the watch, when etcd has confirmed it. `on_lost` is called at most once, also by `close`, and never after the
-        returned function was called."""
-        watch = _Watch(self._watches, key, on_event, on_lost)
+        returned function was called. It is given whether what was to be told is compacted."""
+        watch = _Watch(self._watches, wanted, on_event, on_lost)
         try:
             self._run(watch.open(self._connected))
         except grpc.RpcError:
@@ -133,9 +133,11 @@ class _Watch:
     """One watch: a stream of its own."""
 
     def __init__(
-        self, among: set[_Watch], key: bytes, on_event: Callable[[Any], None], on_lost: Callable[[], None]
-    ) -> None:
-        self._among, self._key, self._on_event, self._on_lost = among, key, on_event, on_lost
+        self, among: set[_Watch], wanted: rpc_pb2.WatchCreateRequest, on_event: Callable[[Any], None],
+        on_lost: Callable[[bool], None],
+    ) -> None:  # fmt: skip
+        self._among, self._wanted, self._on_event, self._on_lost = among, wanted, on_event, on_lost
+        self._compacted = False
         self._over = threading.Event()
         self._noting = threading.Lock()
         self._stream: Any = None
@@ -146,8 +148,7 @@ class _Watch:
         member = (("hasleader", "true"),)  # one that is cut off from the others ends the stream
         self._stream = rpc_pb2_grpc.WatchStub(connected()).Watch(metadata=member)
         try:
-            create = rpc_pb2.WatchCreateRequest(key=self._key)
-            await self._stream.write(rpc_pb2.WatchRequest(create_request=create))
+            await self._stream.write(rpc_pb2.WatchRequest(create_request=self._wanted))
             answer = await self._stream.read()
             if answer is grpc.aio.EOF or answer.canceled:
                 reason = "" if answer is grpc.aio.EOF else f": {answer.cancel_reason}"
@@ -163,14 +164,17 @@ class _Watch:
 
     async def _read(self) -> None:
         try:
-            while (answer := await self._stream.read()) is not grpc.aio.EOF and not answer.canceled:
+            while (answer := await self._stream.read()) is not grpc.aio.EOF:
+                if answer.canceled:
+                    self._compacted = answer.compact_revision > 0  # etcd says so after it has confirmed the watch
+                    return
                 for event in answer.events:
                     if self._over.is_set():
                         return
                     self._on_event(event)
         except grpc.RpcError as failure:
             if not self._over.is_set():
-                log.info("the watch of %s ended: %s", self._key.decode(), failure.details())
+                log.info("the watch of %s ended: %s", self._wanted.key.decode(errors="replace"), failure.details())
         finally:
             self.end(notify=True)
 
@@ -184,4 +188,4 @@ class _Watch:
         if self._stream is not None:
             _loop().call_soon_threadsafe(self._stream.cancel)
         if notify:
-            self._on_lost()
+            self._on_lost(self._compacted)
