@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from services.resource_manager.core.workers import is_worker
@@ -51,6 +52,20 @@ class Refused(Exception):
     """What was asked is not done; the message says why."""
 
 
+class Superseded(Refused):
+    """It was asked for by a leader that was replaced."""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """All of it or nothing, though the machine stops meanwhile. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
 @dataclass
 class TaskManagerProcess:
     """One that runs as a child of this process. `gone` is called once it was stopped."""
@@ -79,32 +94,42 @@ class Agent:
     start_process: Callable[[str], Running]
     host: str = field(default_factory=socket.gethostname)  # as its TaskManagers name it when they register
     running: dict[str, Running] = field(default_factory=dict)
+    most: int = 1_000
+    claim: Path | None = None
+    """File with the uuid of the cluster that it serves, from the first request on; None: that is kept as long as it runs."""
+    cluster: str = ""
     epoch: int = 0
     closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopping: dict[str, None] = field(default_factory=dict)
 
-    def workers(self, epoch: int) -> dict[str, str | None]:
+    def __post_init__(self) -> None:
+        if self.claim is not None and self.claim.exists():
+            self.cluster = self.claim.read_text().strip()
+
+    def workers(self, epoch: int, cluster: str = "") -> dict[str, str | None]:
         with self._lock:
-            self._check(epoch)
+            self._check(epoch, cluster)
             self.epoch = epoch
             return {name: running.ended() for name, running in self.running.items()}
 
-    def start(self, name: str, epoch: int) -> None:
+    def start(self, name: str, epoch: int, cluster: str = "") -> None:
         """One that runs stays. One that has ended is started again."""
         with self._lock:
-            self._check(epoch)
+            self._check(epoch, cluster)
             if not is_worker(name):
                 raise Refused(f"{name} is no id of a TaskManager that an agent starts")
             if name in self._stopping:
                 raise Refused(f"{name} is being stopped")
             before = self.running.get(name)
+            if before is None and len(self.running) >= self.most:
+                raise Refused(f"it has {len(self.running)} TaskManagers, and may have no more (--most)")
             if before is None or before.ended() is not None:
                 self.running[name] = self.start_process(name)
 
-    def stop(self, name: str, epoch: int) -> None:
+    def stop(self, name: str, epoch: int, cluster: str = "") -> None:
         with self._lock:
-            self._check(epoch)
+            self._check(epoch, cluster)
             running = self.running.get(name)
             self._stopping[name] = None
         try:
@@ -122,8 +147,17 @@ class Agent:
         with self._lock:
             self.closed = True
 
-    def _check(self, epoch: int) -> None:
+    def _check(self, epoch: int, cluster: str) -> None:
+        """The first that asks owns it: what another one started or stopped there would be lost to the owner. Its epochs say nothing of
+        another cluster's, so that is looked at first."""
         if self.closed:
             raise Refused("the agent is being stopped")
+        if cluster != self.cluster and self.cluster:
+            where = f"; to give it to another one, end it, delete {self.claim} and start it again" if self.claim is not None else ""
+            raise Refused(f"it serves cluster {self.cluster}, and not {cluster or 'one without a name'}{where}")
         if epoch < self.epoch:
-            raise Refused(f"a later leader, of epoch {self.epoch}, has asked already")
+            raise Superseded(f"a later leader, of epoch {self.epoch}, has asked already")
+        if cluster and not self.cluster:
+            if self.claim is not None:
+                write_whole(self.claim, f"{cluster}\n")
+            self.cluster = cluster

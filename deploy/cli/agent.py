@@ -25,11 +25,13 @@ def agent(
     logs: Annotated[
         Path, typer.Option(file_okay=False, resolve_path=True, metavar="FOLDER", help="Logs of its TaskManagers.")
     ] = Path("logs"),
+    most: Annotated[int, typer.Option(min=1, max=1000, help="TaskManagers at most.")] = 16,
 ) -> None:
     """Run TaskManagers on this host when a cluster's slots are short, and stop them when they are idle.
 
-    In the foreground until Ctrl-C or SIGTERM, which ends its TaskManagers too. The ResourceManager is given its address in the setting
-    agents, with provider: process. An agent serves one cluster, which has no other one.
+    In the foreground until Ctrl-C or SIGTERM, which ends its TaskManagers too. The ResourceManager is given the addresses of all agents,
+    one for each host, in the setting agents, with provider: process. It starts the next TaskManager where most room is. An agent
+    serves the cluster that asks it first, and refuses any other one: LOGS/cluster has its uuid.
     """
     from deploy.agent import STOP_S, Agent, TaskManagerProcess
     from deploy.agent_http import served
@@ -50,7 +52,7 @@ def agent(
         command = [sys.executable, "-m", "services.task_manager", "--config", str(config), "--id", name, "--instance", name]
         return TaskManagerProcess(spawn(command, log=logs / f"{name}.log", env=env, cwd=logs))
 
-    runs = Agent(start)
+    runs = Agent(start, most=most, claim=logs / "cluster")
     stopping = threading.Event()
     on_stop(stopping.set)
     try:

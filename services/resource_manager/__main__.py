@@ -11,6 +11,7 @@ from millrace.runtime.settings import BadSettings
 from .core.machine import ResourceManager
 from .metrics import COUNTS, shows
 from .ports import ports
+from .providers.process import ByAgents
 from .settings import ResourceManagerSettings
 
 
@@ -23,6 +24,8 @@ def main() -> int:
         return 2
     process = Process(settings)
     topology = process.wait_for_cluster()
+    if isinstance(provider, ByAgents):
+        provider.cluster = process.cluster
     machine, carried_out = ResourceManager(topology.shards), ports(process.store, provider)
     return process.run([Hosted(machine, carried_out, settings.deciding(), counts=COUNTS, shows=shows)], topology)
 

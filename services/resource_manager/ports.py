@@ -3,8 +3,6 @@ hosts stand in etcd, `blocklist/<host>`."""
 
 from __future__ import annotations
 
-import inspect
-
 import structlog
 from pydantic import ValidationError
 
@@ -34,6 +32,7 @@ AT_ONCE = 4  # workers that are started at the same time, and as many that are s
 BLOCKLIST = "blocklist/"
 WORDS_MAX = 300  # characters of what a provider says
 LISTED_MAX, LISTED_WORDS_MAX = 1_000, 150  # workers, and characters of each: more may not fit into one record
+LEFT_OUT_MAX = 64
 
 
 log = structlog.get_logger("ports")
@@ -55,7 +54,7 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         leader asks for that was replaced: so each asks etcd once more before it takes a refusal for an outcome."""
         fence.check(store)
         try:
-            _start(provider, effect, fence)
+            provider.start(effect.worker, fence.epoch, avoid=effect.avoid)
         except NotProvided as failure:
             fence.check(store)
             return WorkerStarted(worker=effect.worker, problem=_words(failure))
@@ -81,8 +80,10 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         if len(listed) > LISTED_MAX:
             return WorkersListed(number=effect.number, problem=f"it has {len(listed)} TaskManagers, and {LISTED_MAX} are too many")
         found = {name: None if ended is None else ended[:LISTED_WORDS_MAX] for name, ended in listed.items()}
+        left_out = [str(each)[:LISTED_WORDS_MAX] for each in getattr(provider, "left_out", ())][:LEFT_OUT_MAX]
         hosts = [str(host)[:LISTED_WORDS_MAX] for host in getattr(provider, "hosts", ())]
-        return WorkersListed(number=effect.number, workers=found, hosts=hosts if len(hosts) <= BLOCKED_MOST else [])  # else one is free
+        hosts = hosts if len(hosts) <= BLOCKED_MOST else []  # else one is free
+        return WorkersListed(number=effect.number, workers=found, hosts=hosts, left_out=left_out)
 
     return {
         FenceTaskManager: PerEffect(fence_task_manager),
@@ -117,15 +118,6 @@ def blocklist_ports(store: Store) -> dict[type[Body], Port]:  # [R17], [R37]
         return BlocklistRead(hosts=found)
 
     return {StoreBlock: PerEffect(store_block), ReadBlocklist: PerEffect(read_blocklist)}
-
-
-def _start(provider: Provider, effect: StartWorker, fence: Fence) -> None:
-    if not effect.avoid:
-        provider.start(effect.worker, fence.epoch)
-    elif "avoid" not in inspect.signature(provider.start).parameters:  # one that was written before there was a blocklist
-        raise NotProvided("hosts are blocked, and its provider cannot avoid them: its `start` takes no `avoid`")
-    else:
-        provider.start(effect.worker, fence.epoch, avoid=effect.avoid)
 
 
 def _words(failure: NotProvided) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,9 +14,11 @@ from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import Settings
 from .providers import Provider, Standalone
-from .providers.process import ByAgent
+from .providers.process import AWAY_S, ByAgents
 
 DEFAULTS = Settings()
+AGENTS_MOST = 64
+ADDRESS = re.compile(r"https?://[^/?#\s@]+:[0-9]{1,5}/?")
 
 
 class TenantLimits(BaseModel):
@@ -82,8 +85,16 @@ class ResourceManagerSettings(ServiceSettings):
         description="Who starts and stops TaskManagers. standalone: they are started by hand; process: an agent, as processes of its "
         "host; module:function: what makes a provider of your own. What follows counts only where one starts them.",
     )
-    agents: list[str] = Field([], description="Address of the agent, http://host:port, for the provider process: a cluster has one.")
-    agent_token: SecretStr = Field(SecretStr(""), description="Token that the agent asks for.")
+    agents: list[str] = Field(
+        [], max_length=AGENTS_MOST, description="Addresses of the agents, http://host:port, for the provider process: one for each host."
+    )
+    agent_token: SecretStr = Field(SecretStr(""), description="Token that the agents ask for.")
+    agent_away_ms: int = Field(
+        int(1000 * AWAY_S),
+        ge=1000,
+        description="What an agent has that does not answer counts for so long; then others are started in its place. Also for so long "
+        "a new leader waits for one that it has never heard.",
+    )
     task_managers_min: int = Field(DEFAULTS.task_managers_min, ge=0, le=1000, description="So many TaskManagers are kept, needed or not.")
     task_managers_max: int = Field(
         DEFAULTS.task_managers_max, ge=0, le=1000, description="TaskManagers at most, with those that were started by hand."
@@ -119,12 +130,13 @@ class ResourceManagerSettings(ServiceSettings):
 
     @field_validator("agents")
     @classmethod
-    def _one_agent(cls, agents: list[str]) -> list[str]:
-        if len(agents) > 1:
-            raise ValueError(
-                f"it names {len(agents)} agents, and a cluster has one: name one alone, and give its host more TaskManagers "
-                "(task_managers_max)"
-            )
+    def _are_addresses(cls, agents: list[str]) -> list[str]:
+        wrong = [each for each in agents if not ADDRESS.fullmatch(each)]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is no address of an agent: it is to be http://host:port")
+        twice = [each for number, each in enumerate(agents) if each.rstrip("/") in [other.rstrip("/") for other in agents[:number]]]
+        if twice:
+            raise ValueError(f"{twice[0]} is named twice: each agent once")
         return agents
 
     def deciding(self) -> dict[str, Any]:
@@ -139,8 +151,8 @@ class ResourceManagerSettings(ServiceSettings):
             return Standalone()
         if self.provider == "process":
             if not self.agents or not self.agent_token.get_secret_value():
-                raise BadSettings(["the provider process needs one address in agents, and agent_token"])
-            return ByAgent(self.agents[0], self.agent_token.get_secret_value())
+                raise BadSettings(["the provider process needs an address in agents, and agent_token"])
+            return ByAgents(self.agents, self.agent_token.get_secret_value(), away_s=self.agent_away_ms / 1000)
         module, _, name = self.provider.partition(":")
         try:
             made: Provider = getattr(import_module(module), name)(self)

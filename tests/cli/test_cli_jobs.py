@@ -60,7 +60,9 @@ def test_the_queue_is_shown_with_place_and_expectation(monkeypatch: pytest.Monke
 
 
 def test_a_job_that_waits_is_shown_with_the_time_that_it_may_expect(monkeypatch: pytest.MonkeyPatch) -> None:
-    soon_ms = time.time_ns() // 1_000_000 + 60_900
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
+    soon_ms = now_ns // 1_000_000 + 60_900
     waits = summary(waiting="busy", position=3, expected_ms=soon_ms)
     connect(monkeypatch, list_details=lambda limit, cursor: SimpleNamespace(jobs=[waits], total=1, next=None))
     assert "busy (number 3, in about 1 m 0 s)" in CliRunner().invoke(program.app, ["list"]).stdout

@@ -344,7 +344,7 @@ def test_a_late_submission_that_nobody_waits_for_is_parked_and_leaves_nothing() 
 def test_without_room_a_submission_that_nobody_waits_for_is_parked_and_accepted_when_it_comes_again() -> None:
     world = settled(max_live_jobs=1)
     world.accept(OTHER)
-    reason = "1 jobs are live, and max_live_jobs is 1; try again when some have ended"
+    reason = "1 job is live, and max_live_jobs is 1; try again when some have ended"
     assert world.fire() == [parked(world, "busy", reason)]
     world.finish(OTHER)
     assert isinstance(world.fire()[0], Do)
@@ -358,7 +358,7 @@ def test_a_submission_that_waited_for_a_search_is_parked_when_there_is_no_room_b
     sent = world.offset - 1
     unknown, letter = world.tell(effects.JobFound(job=JOB, stands=None))
     assert unknown.body.kind == "not_found"
-    reason = "1 jobs are live, and max_live_jobs is 1; try again when some have ended"
+    reason = "1 job is live, and max_live_jobs is 1; try again when some have ended"
     assert letter == parked(world, "busy", reason, sent)
 
 

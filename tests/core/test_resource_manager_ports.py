@@ -49,7 +49,7 @@ class Refusing:
             self._lead()
         return NotProvided("a later leader has asked already")
 
-    def start(self, worker: str, epoch: int) -> None:
+    def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
         raise self._refuse()
 
     def stop(self, worker: str, epoch: int) -> None:
@@ -83,6 +83,7 @@ class Starting(Refusing):
         super().__init__(later=False)
         self.asked: list[tuple[str, tuple[str, ...]]] = []
         self.hosts: Sequence[str] = ("a", "b")
+        self.left_out: Sequence[str] = ()
 
     def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
         self.asked.append((worker, tuple(avoid)))
@@ -91,14 +92,15 @@ class Starting(Refusing):
         return {W1: None}
 
 
-def test_a_provider_is_told_which_hosts_to_avoid_and_one_that_cannot_starts_none_while_there_are_some() -> None:
+def test_a_provider_is_told_which_hosts_to_avoid_and_tells_which_it_has_and_what_it_leaves_out() -> None:
     provider = Starting()
     assert provider.perform(StartWorker(worker=W1, avoid=["a"])) == WorkerStarted(worker=W1)
     assert provider.perform(StartWorker(worker=W1)) == WorkerStarted(worker=W1)
     assert provider.asked == [(W1, ("a",)), (W1, ())]
     assert provider.perform(ListWorkers(number=2)) == WorkersListed(number=2, workers={W1: None}, hosts=["a", "b"])
-    problem = "hosts are blocked, and its provider cannot avoid them: its `start` takes no `avoid`"
-    assert Refusing(later=False).perform(StartWorker(worker=W1, avoid=["a"])) == WorkerStarted(worker=W1, problem=problem)
+    provider.left_out = ("b does not answer" * 100, "c")
+    listed = provider.perform(ListWorkers(number=3))
+    assert isinstance(listed, WorkersListed) and [len(each) for each in listed.left_out] == [150, 1]
 
 
 def test_blocked_hosts_are_kept_in_etcd_and_read_from_there() -> None:

@@ -253,6 +253,19 @@ def test_while_the_provider_is_away_nothing_is_started_and_the_job_is_told() -> 
     assert driver.tick() == driver.starts(W1)
 
 
+def test_of_a_part_of_the_provider_that_is_left_out_the_job_that_waits_is_told_and_the_others_go_on() -> None:
+    driver = Provided(listed={})
+    away = "the agent at http://b:1 does not answer"
+    driver.core(WorkersListed(number=1, left_out=[away, "another"]))
+    driver.ask("j")
+    told = queued("j", f"{NOT_THERE}; {W1} is being started; {away} (and 1 more)", 1)
+    assert driver.tick() == [*driver.starts(W1), told]
+    driver.started()
+    driver.wait(1_000)
+    driver.core(WorkersListed(number=driver.state.workers.lists, workers={W1: None}))
+    assert driver.state.workers.left_out == []
+
+
 def test_one_that_is_being_stopped_counts_and_keeps_its_id_until_nothing_of_it_runs() -> None:
     driver = Provided(task_managers_max=1)
     driver.ask("j")

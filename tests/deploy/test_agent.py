@@ -19,7 +19,7 @@ from deploy.local.processes import spawn
 from millrace.io.http.server import HttpServer
 from millrace.runtime.settings import BadSettings
 from services.resource_manager.providers import NotProvided, Standalone
-from services.resource_manager.providers.process import ByAgent
+from services.resource_manager.providers.process import ByAgents
 from services.resource_manager.settings import ResourceManagerSettings
 
 TOKEN = "a token of an agent"
@@ -67,7 +67,7 @@ def await_(holds: Callable[[], bool]) -> None:
 
 
 def test_what_is_started_runs_is_listed_and_is_stopped(agent: Agent, make: OfPython, url: str) -> None:
-    provider = ByAgent(url, TOKEN)
+    provider = ByAgents([url], TOKEN)
     assert provider.workers(5) == {}
     provider.start(W1, 5)
     provider.start(W2, 5)
@@ -80,7 +80,7 @@ def test_what_is_started_runs_is_listed_and_is_stopped(agent: Agent, make: OfPyt
 
 
 def test_a_start_that_is_repeated_starts_nothing_more_unless_it_has_ended(agent: Agent, make: OfPython, url: str) -> None:
-    provider = ByAgent(url, TOKEN)
+    provider = ByAgents([url], TOKEN)
     make.code = "print('no Java is there'); raise SystemExit(2)"
     provider.start(W1, 5)
     await_(lambda: provider.workers(5)[W1] is not None)
@@ -92,7 +92,7 @@ def test_a_start_that_is_repeated_starts_nothing_more_unless_it_has_ended(agent:
 
 
 def test_one_that_is_killed_is_told_of_and_not_started_again(agent: Agent, make: OfPython, url: str) -> None:
-    provider = ByAgent(url, TOKEN)
+    provider = ByAgents([url], TOKEN)
     provider.start(W1, 5)
     running = agent.running[W1]
     assert isinstance(running, TaskManagerProcess)
@@ -104,7 +104,7 @@ def test_one_that_is_killed_is_told_of_and_not_started_again(agent: Agent, make:
 
 
 def test_an_earlier_leader_changes_nothing_once_a_later_one_has_asked(agent: Agent, url: str) -> None:
-    provider = ByAgent(url, TOKEN)
+    provider = ByAgents([url], TOKEN)
     provider.start(W1, 5)
     provider.workers(6)
     for asks in (provider.start, provider.stop):
@@ -116,7 +116,7 @@ def test_an_earlier_leader_changes_nothing_once_a_later_one_has_asked(agent: Age
 
 
 def test_on_a_blocked_host_its_agent_starts_none(agent: Agent, make: OfPython, url: str) -> None:
-    provider = ByAgent(url, TOKEN)
+    provider = ByAgents([url], TOKEN)
     assert provider.workers(5) == {} and provider.hosts == (socket.gethostname(),)
     with pytest.raises(NotProvided, match="^its host .* is blocked$"):
         provider.start(W1, 5, avoid=["another", socket.gethostname()])
@@ -154,7 +154,7 @@ def test_no_other_id_is_started(agent: Agent, name: str) -> None:
 
 
 def test_without_the_token_nothing_is_told_or_done(agent: Agent, make: OfPython, url: str) -> None:
-    stranger = ByAgent(url, "another token")
+    stranger = ByAgents([url], "another token")
     for ask in (lambda: stranger.workers(9), lambda: stranger.start(W1, 9), lambda: stranger.stop(W1, 9)):
         with pytest.raises(NotProvided, match="this needs the agent's token"):
             ask()
@@ -163,7 +163,7 @@ def test_without_the_token_nothing_is_told_or_done(agent: Agent, make: OfPython,
 
 def test_an_agent_that_is_away_is_named() -> None:
     with pytest.raises(NotProvided, match=r"the agent at http://127.0.0.1:9 does not answer: .*refused"):
-        ByAgent("http://127.0.0.1:9", TOKEN).workers(5)
+        ByAgents(["http://127.0.0.1:9"], TOKEN).workers(5)
 
 
 def test_what_answers_and_speaks_no_http_is_an_agent_that_is_away() -> None:
@@ -178,7 +178,7 @@ def test_what_answers_and_speaks_no_http_is_an_agent_that_is_away() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(NotProvided, match="does not answer: no HTTP at all"):
-            ByAgent(f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN).workers(5)
+            ByAgents([f"http://127.0.0.1:{listener.getsockname()[1]}"], TOKEN).workers(5)
         thread.join()
 
 
@@ -187,7 +187,7 @@ def test_the_token_goes_through_no_proxy(url: str, monkeypatch: pytest.MonkeyPat
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert ByAgent(url, TOKEN).workers(5) == {}
+    assert ByAgents([url], TOKEN).workers(5) == {}
 
 
 def test_what_cannot_be_started_is_said_in_the_words_of_the_system(agent: Agent, url: str) -> None:
@@ -196,23 +196,29 @@ def test_what_cannot_be_started_is_said_in_the_words_of_the_system(agent: Agent,
 
     agent.start_process = fails
     with pytest.raises(NotProvided, match="No space left on device"):
-        ByAgent(url, TOKEN).start(W1, 5)
+        ByAgents([url], TOKEN).start(W1, 5)
 
 
-def test_more_than_one_agent_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A list that lacks what an agent has that is away would be taken for complete."""
+@pytest.mark.parametrize(
+    ("agents", "words"),
+    [
+        ("'http://a:7070', 'http://a:7070/'", "http://a:7070/ is named twice: each agent once"),
+        ("'a:7070'", "'a:7070' is no address of an agent: it is to be http://host:port"),
+        ("'http://user@a:7070'", "'http://user@a:7070' is no address of an agent: it is to be http://host:port"),
+    ],
+)
+def test_addresses_of_agents_are_checked_at_the_start(tmp_path: Path, agents: str, words: str) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text("resource_manager:\n  agents: ['http://a:7070', 'http://b:7070']\n")
+    file.write_text(f"resource_manager:\n  agents: [{agents}]\n")
     with pytest.raises(BadSettings) as refused:
         ResourceManagerSettings.load(["--config", str(file)])
-    what = "it names 2 agents, and a cluster has one: name one alone, and give its host more TaskManagers (task_managers_max)"
-    assert f"agents in {file}: {what}" in refused.value.problems
+    assert f"agents in {file}: {words}" in refused.value.problems
 
 
 def test_the_provider_is_chosen_by_the_settings(url: str) -> None:
     assert isinstance(ResourceManagerSettings().make_provider(), Standalone)
     settings = ResourceManagerSettings(provider="process", agents=[url], agent_token=TOKEN)
-    assert isinstance(settings.make_provider(), ByAgent) and settings.deciding()["provider"] == "process"
+    assert isinstance(settings.make_provider(), ByAgents) and settings.deciding()["provider"] == "process"
     own = ResourceManagerSettings(provider=f"{__name__}:of_my_own", worker_slots=7)
     assert own.make_provider().workers(1) == {"task-manager-7": None}
 

@@ -40,7 +40,8 @@ def no_room(
 ) -> str | None:  # [R30]
     """Why there is no room for one more job; None: there is. `live` and `putting` count jobs, `live_subtasks` those of both."""
     if live + putting >= max_live:
-        return f"{live + putting} jobs are live, and max_live_jobs is {max_live}; try again when some have ended"
+        are = "1 job is" if live + putting == 1 else f"{live + putting} jobs are"
+        return f"{are} live, and max_live_jobs is {max_live}; try again when some have ended"
     if graphs_bytes + graph_bytes > max_graphs_mb * 1024 * 1024:
         return f"the graphs of live jobs fill max_live_graphs_mb ({max_graphs_mb}); try again when some have ended"
     if live_subtasks + subtasks > max_subtasks:

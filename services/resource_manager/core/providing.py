@@ -153,6 +153,7 @@ def on_workers_listed(state: State, body: WorkersListed, envelope: Envelope) -> 
         known.list_ms = after(now_ms, LIST_AGAIN_MS)
         return
     adopting, known.listed, known.adopting, known.hosts = known.adopting, True, False, body.hosts
+    known.left_out = body.left_out
     for name in expected:
         worker = known.known.get(name)
         ended = body.workers.get(name, "its provider does not have it any more")

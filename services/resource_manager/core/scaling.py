@@ -135,6 +135,14 @@ LIMITS = (
 
 def outlook(state: State) -> str:
     """What is done about too few slots: for the jobs that wait. "" where no provider can do anything about it."""
+    said, left_out = _outlook(state), state.workers.left_out
+    if not left_out or not state.limits.provider or state.workers.away:
+        return said
+    more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+    return "; ".join(filter(None, (said, f"{left_out[0]}{more}")))
+
+
+def _outlook(state: State) -> str:
     workers, limits = state.workers, state.limits
     if not limits.provider:
         return ""

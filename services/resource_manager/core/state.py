@@ -167,6 +167,7 @@ class Workers:
     expected: dict[str, None] | None = None
     list_ms: NowMs = NowMs(0)  # when the next list is due
     hosts: list[str] = field(default_factory=list)  # where the provider starts them, as the last list says; empty: not known
+    left_out: list[str] = field(default_factory=list)  # why parts of the provider are not used, as the last list says
     away: str = ""  # why the last list did not come, in the provider's words
     failures: int = 0  # of workers, each less than a minute after the one before
     failed_ms: NowMs = NowMs(0)  # when the last of these was

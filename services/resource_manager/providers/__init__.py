@@ -1,5 +1,5 @@
-"""Who starts and stops TaskManagers for the ResourceManager. `standalone`: nobody, they come by themselves. `process`: an agent,
-which runs them as processes of its host. Any other one is named by its factory."""
+"""Who starts and stops TaskManagers for the ResourceManager. `standalone`: nobody, they come by themselves. `process`: agents,
+each of which runs them as processes of its host. Any other one is named by its factory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Provider(Protocol):
     made on threads of the leading ResourceManager, several at once, and should return within seconds. All raise NotProvided.
 
     It may have an attribute `hosts`, the only hosts on which it starts any, as far as it knows since `workers` was last asked: while all of
-    them are blocked it is asked for none."""
+    them are blocked it is asked for none. It may have `left_out`: why parts of it are not used, in a line each."""
 
     def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
         """Has a TaskManager run whose `id` is `worker`. One that runs under it already is the one; one that has ended is started again.
-        None is started on a host of `avoid`, which is given where hosts are blocked: a provider that does not take it starts none then.
+        None is started on a host of `avoid`: these are blocked.
 
         The provider does not start it again by itself: the ResourceManager does, when it misses it."""
         ...

@@ -65,3 +65,5 @@ class WorkersListed(Body):
     problem: str | None = None
     hosts: Annotated[list[str], Field(exclude_if=lambda hosts: not hosts)] = empty(list)
     """Where it starts TaskManagers; empty: that is not known."""
+    left_out: Annotated[list[str], Field(exclude_if=lambda left_out: not left_out)] = empty(list)
+    """Why parts of it are not used, such as agents that do not answer: a line each."""
