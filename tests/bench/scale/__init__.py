@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..figures import Run
-from . import ended, graph, heartbeats, waiting
+from . import ended, graph, heartbeats, stored, waiting
 
 PARTS: dict[str, Callable[[Run], None]] = {
     "graph": graph.measure,
+    "stored": stored.measure,
     "waiting": waiting.measure,
     "heartbeats": heartbeats.measure,
     "ended": ended.measure,
