@@ -57,7 +57,7 @@ def test_twenty_small_submissions_of_25_000_subtasks_each_take_no_memory_before_
     shard = Shard()
     for number in range(20):
         shard.start(CHAIN, job=f"j{number}")
-    assert written(shard.state) < 20 * (len(json.dumps(CHAIN)) + 199 * 120 + 2_000)
+    assert written(shard.state) < 20 * (len(json.dumps(CHAIN)) + 199 * 130 + 2_000)
 
 
 def test_subtasks_of_a_task_have_one_schema_and_not_a_copy_each() -> None:
