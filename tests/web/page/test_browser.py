@@ -123,7 +123,7 @@ def test_a_host_is_blocked_and_unblocked_by_keys_and_the_cluster_shut_down(page:
     link, dialog = view.get_by_role("link", name="Block a host"), view.get_by_role("dialog")
     link.focus()
     view.keyboard.press("Enter")
-    dialog.get_by_label("Host").wait_for()
+    dialog.locator("[name=host]").wait_for()
     assert view.evaluate("document.activeElement.name") == "host"
     view.evaluate(AXE)
     assert view.evaluate(RUN_AXE) == []
@@ -131,8 +131,8 @@ def test_a_host_is_blocked_and_unblocked_by_keys_and_the_cluster_shut_down(page:
     dialog.wait_for(state="detached")
     assert view.evaluate("document.activeElement.textContent") == "Block a host"
     view.keyboard.press("Enter")
-    dialog.get_by_label("Host").fill("ws-04")
-    dialog.get_by_label("For").fill("soon")
+    dialog.locator("[name=host]").fill("ws-04")
+    dialog.locator("[name=length]").fill("soon")
     view.keyboard.press("Enter")
     view.get_by_role("alert").filter(has_text="'soon' is no length of time").wait_for()
     assert view.evaluate("document.activeElement.name") == "length"
