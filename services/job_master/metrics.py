@@ -26,6 +26,11 @@ def shown(scope: str) -> Callable[[State], Iterator[Sample]]:
 
 def _attempt(output: OutboxRecord, state: State) -> None:
     event = json.loads(output.value)
+    beside = event.get("beside")
+    if beside is not None and event["state"] == ExecutionState.DEPLOYING.value:
+        metrics.SECOND_ATTEMPTS_STARTED.add()
+    elif beside is not None and event["state"] == ExecutionState.CANCELED.value and beside > event["attempt"]:
+        metrics.SECOND_ATTEMPTS_WON.add()  # told with the end of the one that has lost, and once
     if event["state"] == ExecutionState.RUNNING.value:
         metrics.ATTEMPTS_STARTED.add()
     elif event["state"] == ExecutionState.FAILED.value:

@@ -15,6 +15,7 @@ from millrace.runtime.traces import ATTEMPT, ERROR, ID, PUBLISH, QUEUE, START, S
 
 from .core.execution_graph import attempt_name, task_folder
 from .core.plans import plan_of
+from .core.speculation import of_slot
 from .core.state import Job, State
 
 Attempt = tuple[str, str, int, int]
@@ -35,9 +36,9 @@ class JobSpans:
         jobs: Mapping[str, Job] = term.folded.state.jobs
         self._deployed = {}
         for job in jobs.values():
-            for slot in job.slots.values():
+            for allocation, slot in job.slots.items():
                 if slot.task is not None:
-                    row = job.tasks[slot.task].rows[slot.subtask]
+                    row = of_slot(job, allocation)
                     self._deployed[job.id, slot.task, slot.subtask, row.attempt] = row.deployed_ms
 
     def counting(self, counts: Mapping[str, Count]) -> Mapping[str, Count]:

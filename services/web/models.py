@@ -80,15 +80,17 @@ class Attempt(Shape):
     """When it came into each of its states."""
     progress: dict[str, int] | None = None
     """What it reported last, such as rows and bytes; null: nothing."""
+    beside: int | None = None
+    """The current attempt beside which it lives, or lived, as the subtask's other one; null: there was none."""
 
 
 class Subtask(Shape):
     subtask: int
     attempt: int
-    """Number of the last attempt; 0: none yet."""
+    """Number of the current or last attempt; 0: none yet."""
     state: str
     attempts: list[Attempt]
-    """The newest ten."""
+    """The newest ten; the current one is the last."""
     kept_from: str | None = None
     """The job in which it had FINISHED, where this one has not run it: it repairs that job."""
 

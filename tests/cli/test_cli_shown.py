@@ -164,6 +164,22 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
     assert said[-2] == "v     0           SCHEDULED", "the attempt that failed is not the one that waits"
 
 
+def test_a_second_attempt_is_told_beside_the_current_one(capsys: pytest.CaptureFixture[str]) -> None:
+    second = {"attempt": 2, "state": "CANCELING", "task_manager": "tm-2", "deployed_ms": 1_000}
+    subtask = {"subtask": 0, "state": "FINISHED", "attempt": 1, "task_manager": "tm-1", "running_ms": 1_000, "ended_ms": 3_000}
+    summary = JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000)
+    print_job(summary, detail(task("v", {**subtask, "concurrent_attempts": [second]})), None)
+    first, other = (line.split() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert first[:5] == ["v", "0", "FINISHED", "1", "tm-1"]
+    assert (other[:5], other[-3:]) == (["v", "0", "CANCELING", "2", "tm-2"], ["beside", "attempt", "1"])
+    view = View("j")
+    lines = [view.add(attempt("a", 0, state, number, **more)) for state, number, more in (
+        ("RUNNING", 1, {}), ("DEPLOYING", 2, {"beside": 1}), ("FINISHED", 2, {}), ("CANCELED", 1, {"beside": 2}),
+    )]  # fmt: skip
+    assert lines[1::2] == ["a[0] attempt 2 DEPLOYING, beside attempt 1", "a[0] CANCELED, beside attempt 2"]
+    assert view.states == {("a", 0): (2, "FINISHED")}
+
+
 def test_a_subtask_that_took_far_longer_than_the_others_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     def ended(*took_ms: int, **more: object) -> list[str]:
         subtasks = [

@@ -6,6 +6,7 @@ from .items import Item, Without
 
 JM, TM, ST = "test_job_master.py:", "test_task_manager.py:", "test_stores.py:"
 RESTARTS, RESETTING = "test_job_master_restarts.py:", "test_job_master_resetting.py:"
+SPECULATION = "test_job_master_speculation.py:"
 OF_JM, OF_TM, ENDS = "test_job_master_machine.py:", "test_task_manager_machine.py:", "test_task_manager_ends.py:"
 PORTS, BLOBS, CACHE = "test_dispatcher_ports.py:", "test_io_blobs.py:", "test_blob_cache.py:"
 
@@ -97,6 +98,20 @@ JOB_MASTER = (
          "Where a job asks for full restarts, a failure runs all of it again; others that fail meanwhile are a part of that.", (
              f"{RESETTING}test_a_full_restart_runs_all_subtasks_again_after_one_failure",
              f"{RESETTING}test_a_lost_task_manager_restarts_all_of_a_job_whose_restarts_are_full",
+         )),
+    Item("SpeculativeExecutionTest", "slow by the finished ones; another slot; the first to finish, the others canceled",
+         "A slow subtask has a second attempt on another TaskManager; whichever finishes first counts, and the other one is canceled.", (
+             f"{SPECULATION}test_what_is_slow",
+             f"{SPECULATION}test_a_second_attempt_runs_on_another_task_manager_alone",
+             f"{SPECULATION}test_the_second_attempt_finishes_first_and_counts_and_the_first_is_canceled",
+             f"{SPECULATION}test_the_first_attempt_finishes_first_and_the_second_is_canceled",
+             "tests/transcripts/second_attempt.txt",
+         )),
+    Item("SpeculativeExecutionTest", "no restart while one attempt goes on; a restart when all have failed",
+         "The failure of one of two is none of the subtask, and uses up nothing; that of the last one is.", (
+             f"{SPECULATION}test_the_failure_of_one_is_none_of_the_subtask",
+             f"{SPECULATION}test_the_failure_of_the_last_one_is_the_subtasks",
+             f"{SPECULATION}test_a_lost_task_manager_costs_no_move_where_the_other_attempt_goes_on",
          )),
     Item("FailureRateRestartBackoffTimeStrategyTest", "testFailuresExceedingRate",
          "Exactly so many failures within an interval are allowed; the next one fails the job.", (
@@ -316,5 +331,5 @@ WITHOUT = (
     Without("AdaptiveSchedulerTest", "the other tests of 68",
             "not there yet: a job that runs with fewer slots than it asks for, or takes more as they come"),
     Without("BatchJobRecoveryTest", "7 tests", "none: every job is recovered, from the log of its JobMaster"),
-    Without("SpeculativeExecutionTest", "15 tests", "not there yet: speculative attempts"),
+    Without("SpeculativeExecutionTest", "block the slow node, its timeout", "none: a host is blocked by hand"),
 )  # fmt: skip

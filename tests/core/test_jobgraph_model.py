@@ -58,7 +58,8 @@ def test_the_model_explains_itself() -> None:
     schema = JobGraph.model_json_schema(schema_generator=Explained)
     models = {"JobGraph": schema, **schema["$defs"]}
     assert list(models) == [
-        "JobGraph", "Module", "Origin", "Resources", "Restart", "Sink", "Source", "SparkApp", "Standing", "Timeouts", "Vertex",
+        "JobGraph", "Module", "Origin", "Resources", "Restart", "Sink", "Source", "SparkApp", "Speculation", "Standing", "Timeouts",
+        "Vertex",
     ]  # fmt: skip
     for name, model in models.items():
         assert model["description"], name

@@ -29,12 +29,12 @@ BAD: dict[str, tuple[object, list[str]]] = {
     "values of exponential-delay": (
         graph(
             {"a": CSV},
-            restart={"strategy": "exponential-delay", "backoff_multiplier": 1, "jitter_factor": "0.5", "initial_backoff_ms": 0},
+            restart={"strategy": "exponential-delay", "backoff_multiplier": 1, "jitter_factor": "half", "initial_backoff_ms": 0},
         ),
         [
             "restart.initial_backoff_ms: must be at least 1, not 0",
             "restart.backoff_multiplier: must be at least 1.01, not 1",
-            "restart.jitter_factor: must be a number, not the text '0.5'",
+            "restart.jitter_factor: must be a number, not the text 'half'",
         ],
     ),
     "a first delay above the longest": (

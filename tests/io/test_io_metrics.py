@@ -261,6 +261,16 @@ def test_attempts_are_counted_by_how_they_ended(event: str, outcome: str) -> Non
     assert value_of(metrics.ATTEMPTS_STARTED) == started + 1
 
 
+def test_second_attempts_are_counted_and_those_that_won() -> None:
+    from services.job_master.metrics import COUNTS
+
+    started, won = value_of(metrics.SECOND_ATTEMPTS_STARTED), value_of(metrics.SECOND_ATTEMPTS_WON)
+    for attempt, state, beside in ((2, "DEPLOYING", 1), (2, "RUNNING", 1), (1, "CANCELED", 2), (2, "CANCELED", 1), (3, "FAILED", 1)):
+        value = f'{{"state":"{state}","attempt":{attempt},"beside":{beside}}}'
+        COUNTS["AttemptStateChanged"](said("AttemptStateChanged", value=value), SimpleNamespace())
+    assert (value_of(metrics.SECOND_ATTEMPTS_STARTED) - started, value_of(metrics.SECOND_ATTEMPTS_WON) - won) == (1, 1)
+
+
 def test_all_threads_may_count_at_once() -> None:
     counted = _forgotten(Counted("millrace_tests_total", ("web",), "Of a test.", {"scope": "one"}))
     threads = [threading.Thread(target=lambda: [counted.add("one") for _ in range(1000)]) for _ in range(4)]

@@ -59,6 +59,7 @@ class Book:
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
     held_back: dict[str, int] = field(default_factory=dict)  # such a process -> when a stall last held its heartbeats back so long
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
+    speculative: dict[str, None] = field(default_factory=dict)  # jobs whose subtasks may have two attempts, on two TaskManagers
     mates: dict[str, None] = field(default_factory=dict)  # attempts that ran beside as many as they wait for
     finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
@@ -108,6 +109,9 @@ class Book:
         slot = (living.task_manager, living.slot)
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
+        if other is not None and spec["job"] in self.speculative and other.task_manager != living.task_manager:
+            subtask = (spec["job"], f"{spec['task']}, second", spec["subtask"])
+            other = self.living.get(subtask)
         stray = living.task_manager in self.replaced  # who was stopped and wakes carries out first what it was told before
         assert not over or stray, f"I5: {living.attempt} starts when its job has ended"
         alone = other is None or stray or self._may_be_replaced(other.task_manager, now_ms)
@@ -137,9 +141,9 @@ class Book:
                 if folder is not None:
                     assert folder not in self.written, f"I7: {folder} is written twice"
                     self.written[folder] = living.attempt
-        subtask = (spec["job"], spec["task"], spec["subtask"])
-        if self.living.get(subtask) == living:
-            del self.living[subtask]
+        for task in (spec["task"], f"{spec['task']}, second"):
+            if self.living.get((spec["job"], task, spec["subtask"])) == living:
+                del self.living[spec["job"], task, spec["subtask"]]
         del self.slots[living.task_manager, living.slot]
 
     def task_manager_died(self, name: str) -> None:

@@ -55,6 +55,8 @@ class Client:
         return correlation
 
     def submit(self, job: str, graph: dict[str, Any], **fields: Any) -> str:
+        if "speculative" in graph:
+            self._world.book.speculative[job] = None
         return self.ask(client.SubmitJob, job=job, graph=graph, **fields)
 
     def cancel(self, job: str) -> str:

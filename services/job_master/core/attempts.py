@@ -13,45 +13,48 @@ from millrace.core.messages.attempts import AttemptReport, Fault
 from millrace.core.messages.slots import ReportedProgress, TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
-from . import failover, publication, resetting
+from . import failover, publication, resetting, speculation
 from .execution_graph import attempt_name, kept_progress, mark_published, task_folder
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, subtasks_kept
 from .restarts import Decision
-from .scheduling import advance
+from .scheduling import advance, send_cancels
 from .slot_pool import vacate_slot
-from .state import Failure, Job, State, move_subtask
+from .state import Failure, Job, Rival, State, move_subtask
 from .time_spent import began, note_attempt, stopped
 from .timers import retry_at
 
 
 class Current(NamedTuple):
-    """The subtask whose current attempt a message is about."""
+    """The subtask whose current attempt, or rival, a message is about."""
 
     job: Job
     task: str
     subtask: int
+    rival: Rival | None
 
 
 def on_task_state_changed(state: State, body: TaskStateChanged, envelope: Envelope) -> Iterator[Output]:
-    """Only the current attempt of a subtask counts; what an older one reports changes nothing [R20]."""
+    """Only the current attempt of a subtask counts, and its rival; what an older one reports changes nothing [R20][R38]."""
     current = current_attempt(state, body)
     if current is None:
         return
-    job, task, index = current
-    subtask, before = job.tasks[task].rows[index], job.status
+    job, task, index, rival = current
+    its, before = rival or job.tasks[task].rows[index], job.status
     if body.state == "RUNNING":
-        if subtask.state is ExecutionState.DEPLOYING:
-            move_subtask(subtask, ExecutionState.RUNNING)
-            subtask.running_ms = envelope.at_ms
+        if its.state is ExecutionState.DEPLOYING:
+            its.state = ExecutionState.RUNNING
+            its.running_ms = envelope.at_ms
             began(job, envelope.at_ms)
-            yield attempt_state_changed(job, task, index, envelope.at_ms)
+            yield attempt_state_changed(job, task, index, envelope.at_ms, rival=rival)
         return
     report, error = body.report or AttemptReport(), body.error
     if body.state == "FINISHED":
         error = publication.columns_differ(job, task, index, report)
         error = error or publication.reports_too_large(job, running_plan(state, job), task, report)
-    if body.state == "FINISHED" and error is None and subtask.state is not ExecutionState.CANCELING:
+    if body.state == "FINISHED" and error is None and its.state is not ExecutionState.CANCELING:
+        if rival is not None:
+            speculation.swap(job, task, index)
         yield from _finish(state, current, body.allocation, report, envelope.at_ms)
     else:
         error = error or fault("killed", f"the attempt ended {body.state}")
@@ -68,32 +71,38 @@ def current_attempt(state: State, body: TaskStateChanged | ReportedProgress) -> 
     plan = plan_of(state, job)
     if plan is None:
         return None
-    number = job.tasks[slot.task].rows[slot.subtask].attempt
+    number = speculation.of_slot(job, body.allocation).attempt
     if body.attempt != attempt_name(job, task_folder(plan, slot.task), slot.subtask, number):
         return None
-    return Current(job, slot.task, slot.subtask)
+    return Current(job, slot.task, slot.subtask, speculation.rival_in(job, body.allocation))
 
 
 def _finish(
     state: State, current: Current, allocation: str, report: AttemptReport, at_ms: AtMs
 ) -> Iterator[Output]:
     """Publication: from here on this attempt's output is the subtask's."""
-    job, task, index = current
+    job, task, index, _ = current
     plan, subtask = running_plan(state, job), job.tasks[task].rows[index]
     vacate_slot(job, allocation)
     stopped(job, subtask)
     note_attempt(job, job.tasks[task], subtask, at_ms, report)
     move_subtask(subtask, ExecutionState.FINISHED)
     subtask.ended_ms = at_ms
+    speculation.took(state, job, task, index)
     publication.keep_report(job, plan, task, index, report)
     mark_published(plan, job, task, index, at_ms)
     yield attempt_state_changed(job, task, index, at_ms, progress=report.progress)
+    speculation.lose(job, task, index, at_ms)
+    yield from send_cancels(state, job, speculation.LOSES)
     yield from subtasks_kept(job, at_ms)
 
 
 def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: AtMs) -> Iterator[Output]:
     """The attempt in this slot is over without a result: it was canceled, or it failed and is tried again, perhaps with others, or the job
     fails with it. Its slot is idle now."""
+    if speculation.is_one_of_two(job, allocation):
+        yield from speculation.end_one(state, job, allocation, error, at_ms)
+        return
     slot = job.slots[allocation]
     task, index = slot.task, slot.subtask
     assert task is not None
@@ -114,6 +123,7 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
             job.tasks[task].held[index] = None
         return
     move_subtask(subtask, ExecutionState.FAILED)
+    speculation.left(job, task, index)
     lost, decision = _decide(state, job, task, index, error)
     kept = failover.note(job, failover.shortened(error), decision)
     done = kept_progress(error.progress)

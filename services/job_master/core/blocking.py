@@ -11,6 +11,7 @@ from millrace.core.messages.blocklist import TaskManagersBlocked
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 from millrace.core.topics import Scope, task_manager_scope
 
+from . import speculation
 from .resetting import Place, gang, reset
 from .scheduling import advance, send_cancels
 from .state import Job, State
@@ -33,11 +34,11 @@ def _evacuate(state: State, job: Job, scopes: dict[Scope, None], reason: str, at
     if job.status in (*ENDED_JOB, *ENDING_JOB, JobStatus.SUSPENDED):
         return
     places: dict[Place, None] = {}
-    for slot in job.slots.values():
-        if slot.task_manager in scopes and slot.task is not None:
+    for allocation, slot in job.slots.items():
+        if slot.task_manager in scopes and slot.task is not None and not speculation.abandon(job, allocation, at_ms):
             its = [(slot.task, slot.subtask)] if slot.task == PLAN_TASK else gang(job, slot.task, slot.subtask)
             places |= dict.fromkeys(its)
-    if places:
+    if places or job.to_cancel:
         before = job.status
         reset(state, job, list(places), 0, at_ms)
         yield from send_cancels(state, job, reason)

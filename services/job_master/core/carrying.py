@@ -13,7 +13,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
 from millrace.core.jobgraph.definitions import definitions
 from millrace.core.states import ExecutionState, JobStatus
 
-from .state import NEVER, Job, Rescaled, Task
+from .state import NEVER, Job, Rescaled
 
 
 def leave(job: Job, before: Plan, after: Plan, at_ms: AtMs) -> None:
@@ -29,15 +29,16 @@ def leave(job: Job, before: Plan, after: Plan, at_ms: AtMs) -> None:
             row.created_ms = row.created_ms or kept.since_ms or job.entered.get(JobStatus.CREATED.value, NEVER)
     # Else the sources have not begun since the job was rescaled last: what it had left then is still there.
     names = {**dict.fromkeys((PLAN_TASK, *after.tasks)), **dict.fromkeys(kept.tasks)}
-    had = {**kept.attempts, **{name: _last_attempt(task) for name, task in job.tasks.items()}}
+    had = {**kept.attempts, **{name: _last_attempt(job, name) for name in job.tasks}}
     kept.attempts = {name: had[name] for name in names if had.get(name)}
     _number(kept, before, after, list(names))
     kept.since_ms = at_ms
-    job.planned = None
+    job.planned, job.seconds = None, {}
 
 
-def _last_attempt(task: Task) -> int:
-    return max([task.attempts, *(row.attempt for row in task.rows.values())])
+def _last_attempt(job: Job, name: str) -> int:
+    task = job.tasks[name]
+    return max([task.attempts, *(row.attempt for row in task.rows.values()), *job.of_seconds(name).numbered.values()])
 
 
 def _number(kept: Rescaled, before: Plan, after: Plan, names: list[str]) -> None:

@@ -22,7 +22,7 @@ SPEC_BYTES_MAX = 800_000
 
 def deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> DeployTask:
     """The next attempt of a subtask, into this slot."""
-    number = job.tasks[task].rows[index].attempt + 1
+    number = next_number(job, task, index)
     name = attempt_name(job, task_folder(plan, task), index, number)
     spec, asked = _spec(state, job, plan, task, index, number), dict(plan.profiles[task].parts())
     return DeployTask(
@@ -34,6 +34,11 @@ def deployment(state: State, job: Job, plan: Plan, task: str, index: int, alloca
         start_timeout_ms=plan.graph.timeouts.start_ms,
         run_timeout_ms=plan.graph.timeouts.run_ms,
     )
+
+
+def next_number(job: Job, task: str, index: int) -> int:
+    """Of the next attempt of a subtask: attempts' names are for ever, those of second attempts among them [R20]."""
+    return max(job.tasks[task].rows[index].attempt, job.of_seconds(task).numbered.get(index, 0)) + 1
 
 
 def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int) -> AttemptSpec:

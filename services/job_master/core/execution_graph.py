@@ -18,12 +18,13 @@ from millrace.core.topics import task_manager_name
 
 from .carrying import carry_over
 from .keeping import restore, restore_plan
-from .state import NEVER, Failure, Job, Subtask, Task, move_subtask, place_job
+from .state import NEVER, Failure, Job, Rival, Subtask, Task, move_subtask, place_job
 from .time_spent import parts_of
 
 SHOWN_SUBTASKS = ((1000, True), (1000, False), (100, True), (10, True), (0, True))
 """Of a job, in `show` and its archive: the most that fit, and whether what each has done is told too."""
 SHOWN_BYTES = 400_000
+RIVAL_TIMES = ("created_ms", "scheduled_ms", "deployed_ms", "running_ms", "canceling_ms")
 
 
 def begin(plan: Plan, job: Job, at_ms: AtMs = NEVER) -> None:
@@ -176,8 +177,11 @@ def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, 
                 "states": counts,
                 "omitted": task.parallelism - len(some),
                 "subtasks": [
-                    _describe_subtask(job, folder, index, task.rows.get(index, blank), failures.get((name, index), []), whole)
+                    _describe_subtask(job, folder, index, row, last, failures.get((name, index), []), whole)
+                    | _describe_rival(job, name, index)
                     for index in some
+                    for row in [task.rows.get(index, blank)]
+                    for last in [max(row.attempt, job.of_seconds(name).numbered.get(index, 0))]
                 ],
             }
         )
@@ -205,8 +209,19 @@ def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, 
     }
 
 
+def _describe_rival(job: Job, task: str, index: int) -> dict[str, Any]:
+    """Flink's other-concurrent-attempts; nothing of a subtask that has one attempt."""
+    rival = job.of_seconds(task).rivals.get(index)
+    if rival is None:
+        return {}
+    slot = job.slots[rival.allocation]
+    times = {name: at_ms for name in RIVAL_TIMES if (at_ms := getattr(rival, name))}
+    given = {"attempt": rival.attempt, "state": rival.state.value, "task_manager": task_manager_name(rival.task_manager)}
+    return {"concurrent_attempts": [{**given, **times, **({} if slot.progress is None else {"progress": slot.progress})}]}
+
+
 def _describe_subtask(
-    job: Job, folder: str, index: int, subtask: Subtask, failures: list[dict[str, Any]], whole: bool
+    job: Job, folder: str, index: int, subtask: Subtask, last: int, failures: list[dict[str, Any]], whole: bool
 ) -> dict[str, Any]:
     slot = job.slots.get(subtask.allocation or "")
     progress = slot.progress if slot is not None else shown_progress(subtask.progress) if whole else None
@@ -223,7 +238,7 @@ def _describe_subtask(
         "ended_ms": subtask.ended_ms or None,
         "logs": [
             {"attempt": n, "path": log_folder(job, attempt_name(job, folder, index, n))}
-            for n in range(max(1, subtask.attempt - 9), subtask.attempt + 1)
+            for n in range(max(1, last - 9), last + 1)
         ],
         "outputs": {
             vertex: {"rows": rows, "bytes": bytes_} for vertex, (rows, bytes_) in (subtask.outputs or {}).items()
@@ -235,7 +250,7 @@ def _describe_subtask(
     }
 
 
-def created(job: Job, subtask: Subtask) -> AtMs:
+def created(job: Job, subtask: Subtask | Rival) -> AtMs:
     """When its current attempt was CREATED, or the next one, where that has none yet. First attempts are it with their job, or since it was
     rescaled."""
     anew = job.rescaled.since_ms if job.rescaled is not None else NEVER

@@ -70,15 +70,15 @@ def unreadable() -> Fault:
     return faults.fault("infrastructure", message)
 
 
-def note(job: Job, error: Fault, decision: Decision) -> Fault:
-    """The error with what is decided on it. A failure while the job restarts or fails for an earlier one is concurrent with that, as in
-    Flink's exception history."""
+def note(job: Job, error: Fault, decision: Decision, then: str | None = None) -> Fault:
+    """The error with what is decided on it; `then`: in a word, where it is neither a restart nor a move. A failure while the job restarts
+    or fails for an earlier one is concurrent with that, as in Flink's exception history."""
     job.failed += 1
     waits = job.held_until_ms is not None or any(task.retry for task in job.tasks.values())
     restarting = decision.delay_ms is not None and waits
     given: dict[str, Any] = {"number": job.failed, "then": "fail", "why": decision.why}
     if decision.delay_ms is not None:
-        given |= {"then": "move" if is_move(error) else "restart", "delay_ms": decision.delay_ms}
+        given |= {"then": then or ("move" if is_move(error) else "restart"), "delay_ms": decision.delay_ms}
     if job.root and (restarting or job.status in ENDING_JOB):
         given["concurrent_with"] = job.root
     else:

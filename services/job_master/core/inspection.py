@@ -21,6 +21,7 @@ from .execution_graph import attempt_name, task_folder
 from .lifecycle import has_ended
 from .plans import plan_of
 from .reporting import event_number, job_event
+from .speculation import of_slot
 from .state import Inspected, Inspection, Job, State
 
 ATTEMPTS_MOST = 20  # of one ReportNow
@@ -34,11 +35,11 @@ def on_progress_reported(state: State, body: ProgressReported, envelope: Envelop
         current = current_attempt(state, each)
         if current is None:
             continue
-        job, task, index = current
-        subtask = job.tasks[task].rows[index]
-        if subtask.state is ExecutionState.RUNNING:
+        job, task, index, rival = current
+        its = rival or job.tasks[task].rows[index]
+        if its.state is ExecutionState.RUNNING:
             job.slots[each.allocation].progress = each.progress.model_dump(exclude_none=True)
-            progressing = AttemptProgressing(task=task, subtask=index, attempt=subtask.attempt, progress=each.progress)
+            progressing = AttemptProgressing(task=task, subtask=index, attempt=its.attempt, progress=each.progress)
             found.setdefault(job.id, []).append(progressing)
     for name, attempts in found.items():
         job = state.jobs[name]
@@ -125,10 +126,10 @@ def _running(state: State, job: Job, task: str, subtask: int | None) -> dict[str
     """The running attempts that are asked for, by name."""
     plan = plan_of(state, job)
     found = {}
-    for slot in job.slots.values():
+    for allocation, slot in job.slots.items():
         if plan is None or slot.task is None or not _is_meant(slot.task, task) or subtask not in (None, slot.subtask):
             continue
-        row = job.tasks[slot.task].rows[slot.subtask]
+        row = of_slot(job, allocation)
         if row.state is ExecutionState.RUNNING:
             name = attempt_name(job, task_folder(plan, slot.task), slot.subtask, row.attempt)
             found[name] = Inspected(slot.task, slot.subtask, row.attempt, slot.task_manager, row.running_ms)

@@ -28,7 +28,7 @@ from millrace.core.trace_context import HEADER, of_facts
 from . import publication
 from .execution_graph import created, describe
 from .keeping import left_by
-from .state import Job
+from .state import Job, Rival
 
 FIXED_BYTES = 80_000
 """Of JobEnded beside the job's detail and what is kept: its cause above all."""
@@ -62,27 +62,29 @@ def job_waiting(job: Job, at_ms: AtMs) -> Publish:
 
 def attempt_state_changed(
     job: Job, task: str, index: int, at_ms: AtMs, error: Fault | None = None, now: ExecutionState | None = None,
-    progress: AttemptProgress | None = None,
+    progress: AttemptProgress | None = None, rival: Rival | None = None,
 ) -> Publish:  # fmt: skip
-    """Of the subtask's current attempt. `error`: why it has failed. `now`: its state, where that is not its subtask's. `progress`: of one
-    that is over, what its Spark has done."""
+    """Of the subtask's current attempt, or of its rival. `error`: why it has failed. `now`: its state, where that is not its subtask's.
+    `progress`: of one that is over, what its Spark has done."""
     subtask = job.tasks[task].rows[index]
-    slot = job.slots.get(subtask.allocation or "")
-    is_new = subtask.state is ExecutionState.DEPLOYING  # and tells of the states before: one record may schedule 25,600 subtasks
+    its = rival or subtask
+    slot = job.slots.get(its.allocation or "")
+    is_new = its.state is ExecutionState.DEPLOYING  # and tells of the states before: one record may schedule 25,600 subtasks
     event = AttemptStateChanged(
         job=job.id,
         at_ms=at_ms,
         count=event_number(job, "AttemptStateChanged"),
         task=task,
         subtask=index,
-        attempt=subtask.attempt,
-        state=(now or subtask.state).value,
-        task_manager=task_manager_name(subtask.task_manager) or None,
+        attempt=its.attempt,
+        state=(now or its.state).value,
+        task_manager=task_manager_name(its.task_manager) or None,
         slot=slot.slot if slot is not None else None,
         error=error,
         progress=progress,
-        created_ms=(created(job, subtask) or None) if is_new else None,
-        scheduled_ms=(subtask.scheduled_ms or None) if is_new else None,
+        created_ms=(created(job, its) or None) if is_new else None,
+        scheduled_ms=(its.scheduled_ms or None) if is_new else None,
+        beside=subtask.attempt if rival is not None else None,
     )
     return job_event(job, event)
 

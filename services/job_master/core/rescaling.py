@@ -43,7 +43,7 @@ def ask(state: State, job: Job, asked: Rescale) -> bool:
     if not wanted:
         return False
     job.rescaling = {**(job.rescaling or {}), **wanted}
-    job.part_due_ms = None
+    job.part_due_ms = job.slow_due_ms = None
     set_timer(state, job)
     return True
 

@@ -15,6 +15,7 @@ from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.attempts import Fault
 from millrace.core.states import ExecutionState
 
+from . import speculation
 from .deployment import run_folder
 from .execution_graph import withdraw
 from .plans import running_plan
@@ -103,12 +104,15 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
             stopped(job, row)
             move_subtask(row, ExecutionState.CANCELING)
             row.canceling_ms = at_ms
-            job.to_cancel.append((name, index))
+            job.to_cancel.append((name, index, row.attempt))
+            speculation.left(job, name, index)
+            speculation.lose(job, name, index, at_ms)
             continue
         if row.state is ExecutionState.CANCELING:
             continue
         if row.state is ExecutionState.FINISHED:
             withdraw(plan, job, name, index)
+            job.of_seconds(name).took.pop(index, None)
             forget_result(job, plan, name, index)
             forget_schemas(job, name)
         elif row.state is ExecutionState.SCHEDULED:

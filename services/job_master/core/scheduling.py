@@ -18,8 +18,8 @@ from millrace.core.messages.slots import CancelTasks, DeployTask
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 from millrace.core.topics import Scope
 
-from . import publication, resetting
-from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, spec_bytes, too_large
+from . import publication, resetting, speculation
+from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, spec_bytes, too_large
 from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
 from .failover import fail
 from .plans import plan_of, running_plan
@@ -73,6 +73,9 @@ def settle(
         _schedule(state, job, at_ms)
         if offered or not _is_part(job, usable):
             yield from _fill(state, job, at_ms, usable)
+        if offered:
+            yield from speculation.fill(state, job, at_ms, usable)
+        speculation.watch(state, job)
         _watch_part(state, job, usable)
         yield from send_cancels(state, job, "it is to run again")
     if job.status in ENDING_JOB and before not in ENDING_JOB:
@@ -126,11 +129,12 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
             fail(job, too_large(task), at_ms)
             break
         heapq.heappop(job.tasks[task].ready)
-        subtask.attempt += 1
+        subtask.attempt = next_number(job, task, index)
         subtask.allocation, subtask.task_manager = allocation, slot.task_manager
         subtask.deployed_ms, subtask.running_ms, subtask.canceling_ms, subtask.ended_ms = at_ms, AtMs(0), AtMs(0), AtMs(0)
         slot.task, slot.subtask = task, index
         move_subtask(subtask, ExecutionState.DEPLOYING)
+        speculation.begun(state, job, task, index)
         job.running_ms = job.running_ms or at_ms
         deploys.setdefault(slot.task_manager, []).append((attempt, size))
         events.append(attempt_state_changed(job, task, index, at_ms))
@@ -189,25 +193,27 @@ def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs) -> Iterato
     """Cancels what runs."""
     place = {name: number for number, name in enumerate(job.tasks)}
     held = [(place[slot.task], slot.subtask, slot.task) for slot in job.slots.values() if slot.task is not None]
-    for _, index, name in sorted(held):
+    for _, index, name in sorted(dict.fromkeys(held)):
         subtask = job.tasks[name].rows[index]
         if subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
             stopped(job, subtask)
             move_subtask(subtask, ExecutionState.CANCELING)
             subtask.canceling_ms = at_ms
-            job.to_cancel.append((name, index))
+            job.to_cancel.append((name, index, subtask.attempt))
+            speculation.left(job, name, index)
+            speculation.lose(job, name, index, at_ms)
     yield from send_cancels(state, job, reason)
 
 
 def send_cancels(state: State, job: Job, reason: str) -> Iterator[Output]:
     """Cancels the attempts in `to_cancel` that have not ended meanwhile, all of one TaskManager in one message."""
     plan, cancels = plan_of(state, job), dict[Scope, list[str]]()
-    for name, index in job.to_cancel:
-        subtask = job.tasks[name].rows[index]
-        if subtask.state is ExecutionState.CANCELING:
-            assert plan is not None, f"{job.id} has attempts and no plan"
-            attempt = attempt_name(job, task_folder(plan, name), index, subtask.attempt)
-            cancels.setdefault(subtask.task_manager, []).append(attempt)
+    for name, index, number in job.to_cancel:
+        for its in (job.tasks[name].rows[index], job.of_seconds(name).rivals.get(index)):
+            if its is not None and its.attempt == number and its.state is ExecutionState.CANCELING:
+                assert plan is not None, f"{job.id} has attempts and no plan"
+                attempt = attempt_name(job, task_folder(plan, name), index, number)
+                cancels.setdefault(its.task_manager, []).append(attempt)
     job.to_cancel = []
     for task_manager, attempts in cancels.items():
         yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
@@ -219,12 +225,14 @@ def _useless(job: Job, idle: Sequence[str]) -> list[str]:
 
 
 def _request(state: State, job: Job, given_back: Sequence[str]) -> Iterator[Output]:
-    """Sends the ResourceManager the number of slots that the job wants, when it has changed; of a gang also what it gives back."""
+    """Sends the ResourceManager the number of slots that the job wants, when it has changed, and for which second attempts it wants more;
+    of a gang also what it gives back."""
     rests = job.status is JobStatus.SUSPENDED or job.rescaling is not None
     scheduled = {} if rests else {name: len(task.ready) for name, task in job.tasks.items()}
     wanted, wants = sum(scheduled.values()) + len(job.slots), wants_by_profile(plan_of(state, job), job, scheduled)
-    if wanted != job.wanted or wants != job.wants or given_back and job.is_gang:
-        job.wanted, job.wants = wanted, wants
+    spare = speculation.spare(job)
+    if wanted != job.wanted or wants != job.wants or spare != job.spare or given_back and job.is_gang:
+        job.wanted, job.wants, job.spare = wanted, wants, spare
         if wanted == 0:
             job.waiting, job.position, job.expected_ms = None, None, None
         yield request_slots(plan_of(state, job), job, given_back)

@@ -87,5 +87,6 @@ def request_slots(plan: Plan | None, job: Job, given_back: Sequence[str] = ()) -
             together=job.is_gang,
             given_back=list(given_back) if job.is_gang else [],
             profiles=[WantedSlots(slots=number, **parts_of(profile)) for profile, number in wants.items()],
+            spare=job.spare,
         ),
     )

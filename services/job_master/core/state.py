@@ -16,6 +16,8 @@ from millrace.core.topics import Scope
 
 NEVER = AtMs(0)
 """Of what has not happened."""
+LIVE = (ExecutionState.DEPLOYING, ExecutionState.RUNNING)
+"""An attempt that may finish, and then counts."""
 
 
 @dataclass
@@ -38,6 +40,35 @@ class Failure:
     task_manager: Scope
     error: Fault  # as `failover.shortened` leaves it: without its stack trace, bounded
     progress: str | None = None  # what its Spark had done, as JSON
+
+
+@dataclass(slots=True)
+class Rival:
+    """The attempt beside a subtask's current one, on another TaskManager: both live, and the first to finish is the current one then. Or
+    it is canceled, and in its slot until it has ended: nothing that it does counts [R38]. The fields are as those of Subtask."""
+
+    state: ExecutionState
+    attempt: int
+    allocation: str
+    task_manager: Scope
+    created_ms: AtMs = NEVER
+    scheduled_ms: AtMs = NEVER
+    deployed_ms: AtMs = NEVER
+    running_ms: AtMs = NEVER
+    canceling_ms: AtMs = NEVER
+    began_ms: NowMs = NowMs(0)
+
+
+@dataclass(slots=True)
+class Seconds:
+    """Of a task of a job with second attempts [R38], by the subtask's index, in machine time."""
+
+    began: dict[int, NowMs] = field(default_factory=dict)  # when its current attempt was deployed, while it may finish
+    took: dict[int, int] = field(default_factory=dict)  # how long the attempt took that FINISHED
+    slow: dict[int, None] = field(default_factory=dict)  # those that want a second attempt
+    spared: dict[int, NowMs] = field(default_factory=dict)  # those that want none before this time: the last one was in vain
+    rivals: dict[int, Rival] = field(default_factory=dict)
+    numbered: dict[int, int] = field(default_factory=dict)  # the highest number of a second attempt: none is given twice
 
 
 @dataclass(slots=True)
@@ -181,7 +212,10 @@ class Job:
     restarts: int = 0  # failures retried so far; what was merged into a restart that was due already does not count
     recomputed: int = 0  # how often rows that were gone from the exchange were made anew
     held_until_ms: NowMs | None = None  # before that, nothing of what is held is scheduled; in State.due
-    to_cancel: list[tuple[str, int]] = field(default_factory=list)  # CANCELING subtasks; within a handler only
+    slow_due_ms: NowMs | None = None  # when the next subtask is slow, if its attempt goes on until then; in State.due
+    spare: list[str] = field(default_factory=list)  # TaskManagers of slow subtasks, as last sent to the ResourceManager
+    seconds: dict[str, Seconds] = field(default_factory=dict)  # task -> of its second attempts; none of most jobs
+    to_cancel: list[tuple[str, int, int]] = field(default_factory=list)  # CANCELING attempts; within a handler only
     memory_restarts: int = 0  # attempts that ran out of memory and were run again
     backoff: Backoff | None = None  # None: it has had no failure that a strategy must remember
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
@@ -202,6 +236,10 @@ class Job:
     unpublished: dict[str, None] = field(default_factory=dict)  # sinks whose publication was refused
     rescaling: dict[str, int] | None = None  # vertex -> parallelism, once no attempt is in a slot any more; until then nothing is deployed
     rescaled: Rescaled | None = None  # None: nobody has asked for that
+
+    def of_seconds(self, task: str) -> Seconds:
+        """To be read; what is empty is kept by nobody."""
+        return self.seconds.get(task) or Seconds()
 
     @property
     def is_gang(self) -> bool:
@@ -267,12 +305,17 @@ def check(state: State) -> None:  # [R5]
         in_slots = {}
         for name, task in job.tasks.items():
             _check_task(f"{job.id} {name}", task, job.status in (*ENDING_JOB, *ENDED_JOB))
+            _check_seconds(f"{job.id} {name}", task, job.of_seconds(name))
             for index, subtask in task.rows.items():
                 where = f"{job.id} {name}[{index}]"
                 assert (subtask.allocation is not None) == (subtask.state in IN_SLOT), f"{where}: {subtask}"
                 if subtask.allocation is not None:
                     assert subtask.allocation not in in_slots, f"{where}: two attempts in {subtask.allocation}"
                     in_slots[subtask.allocation] = (name, index)
+                if (rival := job.of_seconds(name).rivals.get(index)) is not None:
+                    _check_rival(where, subtask, rival)
+                    assert rival.allocation not in in_slots, f"{where}: two attempts in {rival.allocation}"
+                    in_slots[rival.allocation] = (name, index)
                 assert (subtask.outputs is not None) == (subtask.state is ExecutionState.FINISHED), where
                 assert subtask.kept is None or subtask.outputs is not None and place_job(subtask.kept) in job.kept_of, where
         slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
@@ -281,6 +324,13 @@ def check(state: State) -> None:  # [R5]
         timers = [] if job.status in (*ENDING_JOB, *ENDED_JOB, JobStatus.SUSPENDED) else _timers(job)
         due = state.due.get(job.id)
         assert due == min(timers, default=None), f"{job.id} has the timers {timers}, and {due} is due"
+
+
+def _check_rival(where: str, subtask: Subtask, rival: Rival) -> None:  # [R38]
+    assert rival.state in IN_SLOT and rival.attempt != subtask.attempt, f"{where}: {rival} beside attempt {subtask.attempt}"
+    if rival.state in LIVE:
+        assert subtask.state in LIVE, f"{where}: {rival} lives, and its subtask is {subtask.state}"
+        assert subtask.task_manager != rival.task_manager, f"{where}: both attempts are on {rival.task_manager}"
 
 
 def _check_inspections(state: State) -> None:
@@ -293,8 +343,9 @@ def _check_inspections(state: State) -> None:
 def _check_spent(job: Job) -> None:
     if (spent := job.spent) is None:
         return
-    rows = [row for task in job.tasks.values() for row in task.rows.values()]
-    running = sum(row.state is ExecutionState.RUNNING for row in rows)
+    states = [row.state for task in job.tasks.values() for row in task.rows.values()]
+    states += [rival.state for its in job.seconds.values() for rival in its.rivals.values()]
+    running = states.count(ExecutionState.RUNNING)
     assert spent.running == running, f"{job.id}: {spent.running} attempts are counted, {running} run"
     whole = spent.until_ms - job.accepted_ms
     assert sum(spent.ms.values()) == whole, f"{job.id}: {spent.ms} are not the {whole} ms since it was accepted"
@@ -307,7 +358,8 @@ def _timers(job: Job) -> list[NowMs]:
     queue = [] if job.queue_due_ms is None else [job.queue_due_ms]
     held = [] if job.held_until_ms is None else [job.held_until_ms]
     part = [] if job.part_due_ms is None else [job.part_due_ms]
-    return [*queue, *held, *part, *(due for task in job.tasks.values() for due in task.retry.values())]
+    slow = [] if job.slow_due_ms is None else [job.slow_due_ms]
+    return [*queue, *held, *part, *slow, *(due for task in job.tasks.values() for due in task.retry.values())]
 
 
 def _check_task(where: str, task: Task, over: bool) -> None:
@@ -321,3 +373,12 @@ def _check_task(where: str, task: Task, over: bool) -> None:
     assert waiting == sorted(created), f"{where}: {task.retry} wait for their retry, {task.held} are held, {created} are created"
     assert task.finished == len(indexes.get(ExecutionState.FINISHED, [])), f"{where}: {task.finished} finished"
     assert not (over and (task.ready or task.retry or task.held)), f"{where} of a job that is ending: {task}"
+
+
+def _check_seconds(where: str, task: Task, its: Seconds) -> None:  # [R38]
+    live = {index for index, row in task.rows.items() if row.state in LIVE}
+    finished = {index for index, row in task.rows.items() if row.state is ExecutionState.FINISHED}
+    assert {*its.slow} <= {*its.began} - {*its.rivals}, f"{where}: {its.slow} are slow, with {its.rivals} beside them"
+    assert {*its.spared} <= {*its.began} <= live, f"{where}: attempts of {its.began} have begun, {live} live, {its.spared} wait"
+    assert {*its.took} <= finished, f"{where}: {its.took} have finished"
+    assert {*its.rivals} <= {*task.rows}, f"{where}: {its.rivals}"

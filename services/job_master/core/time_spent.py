@@ -12,7 +12,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.attempts import AttemptReport
 from millrace.core.states import ENDING_JOB, ExecutionState
 
-from .state import Job, Subtask, Task, TimeSpent
+from .state import Job, Rival, Subtask, Task, TimeSpent
 
 QUEUE, START, PLAN, RUN, PUBLISH = "queue", "start", "plan", "run", "publish"
 COMPUTE, EXCHANGE = "compute", "exchange"
@@ -61,13 +61,13 @@ def began(job: Job, at_ms: AtMs) -> None:
         spend(job, at_ms)
 
 
-def stopped(job: Job, subtask: Subtask) -> None:
+def stopped(job: Job, subtask: Subtask | Rival) -> None:
     """Its attempt is about to leave RUNNING. `spend` follows in the same record."""
     if job.spent is not None and subtask.state is ExecutionState.RUNNING:
         job.spent.running -= 1
 
 
-def note_attempt(job: Job, task: Task, subtask: Subtask, at_ms: AtMs, report: AttemptReport | None = None) -> None:
+def note_attempt(job: Job, task: Task, subtask: Subtask | Rival, at_ms: AtMs, report: AttemptReport | None = None) -> None:
     """How an attempt that is over divides its time. `report`: of a finished one. Others, and those of other builds, have computed."""
     if job.spent is None or not subtask.running_ms or task is job.tasks.get(PLAN_TASK):
         return

@@ -1,4 +1,5 @@
-"""The timers of jobs: the time-out of the queue, the retries of subtasks, and how long a gang waits for the rest of its slots.
+"""The timers of jobs: the time-out of the queue, the retries of subtasks, when one is slow, and how long a gang waits for the rest of its
+slots.
 `state.due` has the earliest of each job."""
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ def set_timer(state: State, job: Job) -> None:
         times.append(job.queue_due_ms)
     if job.part_due_ms is not None:
         times.append(job.part_due_ms)
+    if job.slow_due_ms is not None:
+        times.append(job.slow_due_ms)
     if times and job.status not in (*ENDING_JOB, *ENDED_JOB, JobStatus.SUSPENDED):
         state.due[job.id] = min(times)
     else:

@@ -30,7 +30,7 @@ KEPT = frozenset({
     "group", "profile",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
-KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
+KEPT_WHOLE = frozenset({"allocations", "free", "queues", "spare", "starts_to_send"})
 """Fields that hold nothing but ids, however deep."""
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""

@@ -48,6 +48,7 @@ def update(state: State, name: str) -> Iterator[Say]:
         yield Say(shard_scope(job.shard), JobQueued(job=name, reason=None, position=None))
     if not job.wanted and not job.held:
         del state.jobs[name]
+        state.spare.pop(name, None)
 
 
 def remove(state: State, name: str) -> None:

@@ -31,6 +31,11 @@ def on_request_slots(state: State, body: RequestSlots, envelope: Envelope) -> It
         job.earlier = sum(life_of(each) < job.life for each in _allocations(state, body.job)) if job.held else 0
     job.memory_mb, job.together = body.memory_mb or 0, body.together
     job.wants = {each.profile: each.slots for each in body.profiles}
+    job.spare = list(body.spare)
+    if body.spare:
+        state.spare[body.job] = None
+    else:
+        state.spare.pop(body.job, None)
     if body.given_back:
         job.ending |= {each: None for each in _allocations(state, body.job) if each in body.given_back}
     if job.tenant != body.tenant:
@@ -59,7 +64,8 @@ def forget_request(state: State, name: str) -> None:
     """What a job wanted is dropped until its shard requests it again."""
     job = state.jobs[name]
     queue.remove(state, name)
-    job.wanted, job.wants = 0, {}
+    job.wanted, job.wants, job.spare = 0, {}, []
+    state.spare.pop(name, None)
     job.sent_reason, job.sent_position, job.sent_expected_ms = None, None, None
     for _ in queue.update(state, name):
         raise AssertionError("a job was never queued, and its shard is notified that it does not wait any more")

@@ -15,7 +15,7 @@ from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, 
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
 from millrace.core.topics import task_manager_scope
 
-from . import liveness, matching, pace, placement, queue, workers
+from . import liveness, matching, pace, placement, queue, spare, workers
 from .state import Job, Slot, State, TaskManager, Turn, is_quiet, slot_key, task_manager_of
 
 Outputs = Iterator[Output]
@@ -58,17 +58,26 @@ def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
         job = state.jobs[name]
         for profile in found.profiles:
             task_manager, slot = placement.place(state.free[profile], state.limits.slots_placement, lambda name: _use(state, name))
-            allocation = allocation_name(envelope.id, state.granted, job.life)
-            state.granted += 1
-            granter = state.task_managers[task_manager]
-            if is_quiet(granter):
-                liveness.note_heartbeat(state, granter, envelope.at_ms)
-            workers.keep(state, task_manager)
-            allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
-            # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
-            yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
-            others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
+            yield from _give(state, envelope, name, job, task_manager, slot, others)
+    while (second := spare.next_spare(state)) is not None:
+        yield from _give(state, envelope, second.job, state.jobs[second.job], second.task_manager, second.slot, others)
     yield from others
+
+
+def _give(
+    state: State, envelope: Envelope, name: str, job: Job, task_manager: str, slot: int, others: list[Output]
+) -> Outputs:
+    """Grants a free slot. `others`: what goes out behind all grants, to which this adds its own."""
+    allocation = allocation_name(envelope.id, state.granted, job.life)
+    state.granted += 1
+    granter = state.task_managers[task_manager]
+    if is_quiet(granter):
+        liveness.note_heartbeat(state, granter, envelope.at_ms)
+    workers.keep(state, task_manager)
+    allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
+    # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
+    yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
+    others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
 
 
 def _use(state: State, name: str) -> placement.Use:

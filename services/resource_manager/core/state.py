@@ -102,6 +102,7 @@ class Job:
     tenant: str = ""
     together: bool = False  # it gets all slots that it lacks at once, or none
     ending: dict[str, None] = field(default_factory=dict)  # of such a job: held allocations that it has given back [R35]
+    spare: list[str] = field(default_factory=list)  # for second attempts it wants more, each not on this TaskManager [R38]
     never_ms: NowMs | None = None  # since when the cluster cannot have what it wants; None: it can, or that was not looked at
     rank: int = 0  # place in the queue, by matching.rank
     # Of the last JobQueued. The reason is None where its shard takes the job for one that does not wait.
@@ -235,6 +236,7 @@ class State:
     turns: dict[Profile, Turn] = field(default_factory=dict)
     # Profile -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[Profile, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    spare: dict[str, None] = field(default_factory=dict)  # jobs that want slots for second attempts, as they asked
     # Waiting jobs whose shard has not been notified yet; all are in `waiting`.
     unnotified: Annotated[dict[str, None], formerly("unnotified", "untold")] = field(default_factory=dict)
     # Waiting jobs whose place was sent; all are in `waiting`.
@@ -362,6 +364,7 @@ def check(state: State) -> None:
         assert not known.wants or sum(known.wants.values()) == known.wanted, f"{job} wants {known.wants}, {known.wanted} in all"
         assert job in waiting or known.sent_reason is None, f"{job} does not wait, and its shard was sent a reason"
     assert set(state.unnotified) <= waiting and set(state.placed) <= waiting
+    assert {*state.spare} == {name for name, known in state.jobs.items() if known.spare}, state.spare
     assert not set(state.expected) & set(state.task_managers)
     assert not set(state.parted) & set(state.task_managers)
     for name, worker in state.workers.known.items():

@@ -30,7 +30,7 @@ class Jobs:
         self._live: dict[str, None] = {}
         self._ended: list[tuple[int, str]] = []  # (ended_ms, job), sorted
         self._progress: dict[str, Row] = {}  # of a subtask, by its row's key: at_ms, attempt, progress
-        self._held: dict[str, dict[str, Row]] = {}  # of a live job, by its subtasks' keys: the attempts that hold a slot
+        self._held: dict[str, dict[str, Row]] = {}  # of a live job, by its subtasks' keys and 0 or 1: the attempts that hold a slot
         self._counts: dict[str, int] = {}  # of jobs by status
 
     def load(self) -> None:
@@ -87,9 +87,11 @@ class Jobs:
             return False
         progress = self._progress.pop(key, None) if body["state"] in ENDED_EXECUTION else None
         row = None if row is None else {name: value for name, value in row.items() if name != "kept_from"}
-        self._rows[key] = noted(row, fact, life=fact.life, attempts=_attempts(row, fact, progress), **{
-            name: body[name] for name in ("job", "task", "subtask", "attempt", "state")
-        })  # fmt: skip
+        attempts = _attempts(row, fact, progress)
+        self._rows[key] = noted(
+            row, fact, life=fact.life, attempts=attempts, attempt=attempts[-1]["attempt"], state=attempts[-1]["state"],
+            **{name: body[name] for name in ("job", "task", "subtask")},
+        )  # fmt: skip
         before = job or _blank(body["job"])
         planned = before["planned"] or body["task"] == PLAN_TASK
         running_ms = before.get("running_ms") or body["at_ms"]
@@ -155,15 +157,20 @@ class Jobs:
                 self._hold(job, task, number)
 
     def _hold(self, job: Row, task: str, number: int) -> None:
-        """Notes whether the last attempt of a subtask holds a slot."""
+        """Notes which of the last two attempts of a subtask hold a slot: more than two live at no time."""
         key = subtask_key(job["job"], task, number)
         row, held = self._rows.get(key), self._held.get(job["job"], {})
-        holds = row is not None and row["state"] in IN_SLOT and row["life"] >= job.get("life", 0) and job["status"] not in ENDED_JOB
-        if row is not None and holds and _has(job, task, number):
-            held[key] = {"job": job["job"], "task": task, "subtask": number, **row["attempts"][-1]}
+        known = row is not None and row["life"] >= job.get("life", 0) and job["status"] not in ENDED_JOB and _has(job, task, number)
+        last = row["attempts"][:-3:-1] if row is not None and known else []
+        for place in (0, 1):
+            if place < len(last) and last[place]["state"] in IN_SLOT:
+                held[f"{key}/{place}"] = {"job": job["job"], "task": task, "subtask": number, **last[place]}
+            else:
+                held.pop(f"{key}/{place}", None)
+        if held:
             self._held[job["job"]] = held
-        elif held.pop(key, None) is not None and not held:
-            del self._held[job["job"]]
+        else:
+            self._held.pop(job["job"], None)
 
     def _progressing(self, fact: Fact) -> bool:
         """A row has what an attempt reported last once that has ended. Written each second, its changelog would have little else."""
@@ -346,13 +353,13 @@ def _rows_of(result: Any) -> int | None:
 
 
 def _attempts(row: Row | None, fact: Fact, reported: Row | None) -> list[Row]:
-    """The attempts of a subtask after this fact. Numbers count anew in each life of the JobMaster's state [R20]. `reported`: what one that
-    ends has reported last."""
+    """The attempts of a subtask after this fact, the current one last. Numbers count anew in each life of the JobMaster's state [R20].
+    `reported`: what one that ends has reported last. An attempt that lived beside the current one has that one's number as `beside`."""
     body = fact.body
     before = list(row["attempts"]) if row is not None and row["life"] == fact.life else []
-    last = before.pop() if before and before[-1]["attempt"] == body["attempt"] else {
-        "attempt": body["attempt"], "task_manager": None, "slot": None, "error": None, "since_ms": {},
-    }  # fmt: skip
+    mine = next((each for each in before if each["attempt"] == body["attempt"]), None)
+    before = [each for each in before if each is not mine]
+    last = mine or {"attempt": body["attempt"], "task_manager": None, "slot": None, "error": None, "since_ms": {}}
     earlier = {state: body[name] for state, name in BEFORE_DEPLOYING.items() if body.get(name) is not None}
     since_ms = {**earlier, **last["since_ms"], body["state"]: body["at_ms"]}
     given = {name: body[name] for name in ("task_manager", "slot", "error") if body.get(name) is not None}
@@ -360,7 +367,20 @@ def _attempts(row: Row | None, fact: Fact, reported: Row | None) -> list[Row]:
         given["progress"] = reported["progress"]
     if isinstance(whole := body.get("progress"), dict):  # of one that has ended, as it reported in the end
         given["progress"] = counts_of(whole)
-    return [*before, {**last, **given, "state": body["state"], "since_ms": since_ms}][-ATTEMPTS_KEPT:]
+    now = {**last, **given, "state": body["state"], "since_ms": since_ms}
+    now.pop("beside", None)
+    if body.get("beside") is not None and before:
+        *before, current = _current_last(before, body["beside"])
+        return [*before, {**now, "beside": current["attempt"]}, current][-ATTEMPTS_KEPT:]
+    before = [{**each, "beside": now["attempt"]} if each["state"] in IN_SLOT else each for each in before]
+    return [*before, now][-ATTEMPTS_KEPT:]
+
+
+def _current_last(attempts: list[Row], number: int) -> list[Row]:
+    """The attempt of this number goes last, where it is known: it is the current one from now on, if it was not before."""
+    current = next((each for each in attempts if each["attempt"] == number), attempts[-1])
+    others = [{**each, "beside": current["attempt"]} if each["state"] in IN_SLOT else each for each in attempts if each is not current]
+    return [*others, {name: value for name, value in current.items() if name != "beside"}]
 
 
 def summary(row: Row) -> Row:

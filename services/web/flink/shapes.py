@@ -112,6 +112,7 @@ Attempt = TypedDict(
     {
         "subtask": int, "status": str, "attempt": int, "endpoint": str, "start-time": int, "end-time": int, "duration": int,
         "metrics": IOMetrics, "taskmanager-id": str, "status-duration": dict[str, int], "start_time": int,
+        "other-concurrent-attempts": NotRequired["list[Attempt]"],
     },
 )  # fmt: skip
 VertexDetail = TypedDict(

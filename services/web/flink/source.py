@@ -40,6 +40,8 @@ class Attempt:
     subtask: int
     row: Mapping[str, Any]
     now_ms: int
+    beside: tuple[Attempt, ...] = ()
+    """Of a subtask's current attempt: those that live, or lived, beside it."""
 
     @property
     def number(self) -> int:
@@ -99,10 +101,13 @@ class Task:
         """The last attempt of each subtask; one that was never deployed has a blank one."""
         since_ms = {ExecutionState.CREATED.value: self.created_ms} if self.created_ms else {}
         blank = {**NO_ATTEMPT, "since_ms": since_ms}
-        return [
-            Attempt(each["subtask"], each["attempts"][-1] if each["attempts"] else {**blank, "state": each["state"]}, self.now_ms)
-            for each in self.subtasks
-        ]
+        return [self._current(each, {**blank, "state": each["state"]}) for each in self.subtasks]
+
+    def _current(self, subtask: Row, blank: Row) -> Attempt:
+        number = subtask["subtask"]
+        *before, last = subtask["attempts"] or [blank]
+        beside = (Attempt(number, each, self.now_ms) for each in before if each.get("beside") == last["attempt"])
+        return Attempt(number, last, self.now_ms, tuple(beside))
 
     @cached_property
     def counts(self) -> dict[str, int]:

@@ -210,12 +210,15 @@ def _duration(attempt: Attempt) -> int:
 
 
 def attempt_of(attempt: Attempt) -> shapes.Attempt:
-    return {
+    found: shapes.Attempt = {
         "subtask": attempt.subtask, "status": attempt.state, "attempt": attempt.number, "endpoint": attempt.task_manager,
         "start-time": attempt.start_ms, "end-time": attempt.end_ms, "duration": _duration(attempt),
         "metrics": io_metrics([attempt]), "taskmanager-id": attempt.task_manager, "status-duration": _spent(attempt),
         "start_time": attempt.start_ms,
     }  # fmt: skip
+    if attempt.beside:
+        found["other-concurrent-attempts"] = [attempt_of(each) for each in attempt.beside]
+    return found
 
 
 def _spent(attempt: Attempt) -> dict[str, int]:

@@ -303,6 +303,8 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             rows = [out.rows for out in detail.outputs.values()] if detail is not None and each is subtask["attempts"][-1] else []
             whole = number(sum(n or 0 for n in rows)) if rows and None not in rows else ""
             said = printable(str(error.get("message") or "")).strip().partition("\n")[0]
+            if each.get("beside"):
+                said = "; ".join(filter(None, (f"beside attempt {each['beside']}", said)))
             if error.get("decided"):
                 said += f": {printable(told(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)

@@ -16,6 +16,9 @@ ROWS_MOST = 40
 INSIDE_SHARE = 9.0
 """From this share of the width on, per cent, a bar has room for its text."""
 TICKS = (1, 2, 5)
+ABOVE: Mapping[str, Any] = {"y": 3, "high": 11}
+BELOW: Mapping[str, Any] = {"y": 16, "high": 5, "text": ""}
+"""Where two attempts of a subtask lived at the same time: the current one, and the other one, of which only its sentence tells."""
 Row = Mapping[str, Any]
 Subtask = tuple[str, int]
 Reading = Mapping[str, Sequence[tuple[str, str]]]
@@ -34,6 +37,8 @@ class Bar:
     """What stands in it, or beside it."""
     whole: str
     """The whole sentence, for who cannot see it."""
+    y: int = 5
+    high: int = 16
 
     @property
     def shown(self) -> Shown:
@@ -147,7 +152,11 @@ def _rank(lane: Lane) -> int:
 
 
 def _lane(key: Subtask, subtask: Row, attempts: Sequence[Row], first: int, last: int, now_ms: int) -> Lane:
-    bars = tuple(bar for each in attempts if (bar := _bar(key, each, first, last, now_ms)) is not None)
+    beside = {each["attempt"]: each["beside"] for each in attempts if each.get("beside")}
+    bars = tuple(
+        replace(bar, **ABOVE if bar.attempt in beside.values() else BELOW if bar.attempt in beside else {})
+        for each in attempts if (bar := _bar(key, each, first, last, now_ms)) is not None
+    )  # fmt: skip
     end = attempts[-1]
     where = f"{end['task_manager']}/{end['slot']}" if end["slot"] is not None else end["task_manager"] or ""
     state = attempt_state(end) if subtask["state"] == "FAILED" else subtask["state"]
@@ -163,9 +172,10 @@ def _bar(key: Subtask, attempt: Row, first: int, last: int, now_ms: int) -> Bar 
     so_far = " so far" if attempt["state"] in IN_SLOT else ""
     text = "lost" if state == "LOST" else f"{again}{length(lasted)}{so_far}"
     place = f" on {attempt['task_manager']}" if attempt["task_manager"] else ""
+    beside = f", beside attempt {attempt['beside']}" if attempt.get("beside") else ""
     whole = (
         f"{label(key[0])}[{key[1]}] attempt {number}{place}: {ATTEMPTS.get(state, UNKNOWN).word}, {length(lasted)}{so_far}, "
-        f"from {length(start - first)} after acceptance"
+        f"from {length(start - first)} after acceptance{beside}"
     )
     span = last - first
     x = 100 * (start - first) / span

@@ -95,14 +95,17 @@ class View:
 
     def _attempt(self, event: Event) -> str:
         task, subtask, state = event["task"], event["subtask"], event["state"]
-        self.states[task, subtask] = (event["attempt"], state)
-        self.progress.pop((task, subtask), None)
+        beside = event.get("beside")
+        if beside is None:
+            self.states[task, subtask] = (event["attempt"], state)
+            self.progress.pop((task, subtask), None)
         self.parallelism.setdefault(task, 1)
         self.waiting = None
         self.failures += state == ExecutionState.FAILED
         again = f" attempt {event['attempt']}" if event["attempt"] > 1 else ""
         place = f" on {event['task_manager']}" if event.get("task_manager") else ""
-        return f"{label(task)}[{subtask}]{again} {state}{place}" + _because(event, "error")
+        other = f", beside attempt {beside}" if beside is not None else ""
+        return f"{label(task)}[{subtask}]{again} {state}{place}{other}" + _because(event, "error")
 
     def counts(self, task: str) -> dict[str, int]:
         """State -> number of subtasks of a task."""

@@ -171,6 +171,11 @@ def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
             if subtask.state in NOT_DEPLOYED:  # what is known is of an attempt that failed
                 last = ("", "", "")
             yield label(task.task), subtask.subtask, subtask.state, *last, rows
+            for each in subtask.concurrent_attempts:
+                done = progress_line(each.progress.model_dump()) if each.progress is not None else ""
+                told = "; ".join(filter(None, (f"beside attempt {subtask.attempt}", done)))
+                length = took(each.running_ms or each.deployed_ms, None)
+                yield label(task.task), subtask.subtask, each.state, each.attempt, each.task_manager, length, told
         if task.omitted:
             yield (label(task.task), f"and {task.omitted} more", "", "", "", "", "")
 

@@ -139,5 +139,6 @@ def told(decided: Decided | None) -> str:
     if decided is None:
         return ""
     after = f"after {decided.delay_ms} ms" if decided.delay_ms else "at once"
-    follows = {"restart": f"restarted {after}", "move": f"moved {after}", "fail": "the job failed"}.get(decided.then, decided.then)
+    words = {"restart": f"restarted {after}", "move": f"moved {after}", "fail": "the job failed", "none": "nothing followed"}
+    follows = words.get(decided.then, decided.then)
     return f"{follows} ({decided.why})" if decided.why else follows

@@ -289,6 +289,12 @@ QUEUE_SECONDS = Shown("millrace_queue_age_seconds", (RESOURCE_MANAGER,), "The lo
 SHARD_JOBS = Shown("millrace_shard_jobs", (JOB_MASTER,), "Jobs of the shard.", SCOPE)
 SHARD_SLOTS = Shown("millrace_shard_slots", (JOB_MASTER,), "Slots that the jobs of the shard hold.", SCOPE)
 ATTEMPTS_STARTED = Counted("millrace_attempts_started_total", (JOB_MASTER,), "Attempts that came to run.")
+SECOND_ATTEMPTS_STARTED = Counted(
+    "millrace_second_attempts_started_total", (JOB_MASTER,), "Second attempts of slow subtasks that were deployed beside the first ones."
+)
+SECOND_ATTEMPTS_WON = Counted(
+    "millrace_second_attempts_won_total", (JOB_MASTER,), "Second attempts that finished before the first ones, which were canceled."
+)
 ATTEMPTS_ENDED = Counted(
     "millrace_attempts_ended_total", (JOB_MASTER,), "Attempts that ended: finished, canceled, or the kind of their fault (README).",
     {"outcome": ("finished", "canceled", *get_args(FaultKind), OTHER)},

@@ -68,6 +68,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     shutting,
     silent,
     slots,
+    speculating,
     strangers,
     workers,
 )

@@ -18,6 +18,7 @@ from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import large_lists, parts_stay_away
 from tests.simulation.slots import Timing
+from tests.simulation.speculating import second_attempts
 from tests.simulation.strangers import STRANGERS
 from tests.simulation.workload import diamond, joined, roots, sink, wide
 from tests.simulation.years import years_pass
@@ -216,9 +217,10 @@ SCENES: dict[int, Callable[[int], None]] = {
     33: workers_come_and_go,
     34: shut_down_and_up,
     35: two_halves,
+    38: second_attempts,
 }
 """Rule -> what is run instead of a trial, for the mutants in the files of SCENES_OF."""
-SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs")
+SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".speculating")
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -149,6 +149,21 @@ def test_each_state_of_a_live_attempt_has_its_time() -> None:
     assert (waits.times, attempt_of(waits)["start-time"], attempt_of(waits)["status-duration"]["CREATED"]) == ({"CREATED": T0}, -1, 20)
 
 
+def test_what_lives_beside_the_current_attempt_is_told_with_it() -> None:
+    jobs = Story()
+    accepted(jobs, "j")
+    attempt(jobs, "j", "DEPLOYING")
+    attempt(jobs, "j", "DEPLOYING", number=2, task_manager="tm2", beside=1)
+    view = View({}, {}, 10)
+    view.load({})
+    for fact in jobs.facts:
+        view.fold(fact)
+    [current] = Source(view).job("j").tasks[0].current
+    body = attempt_of(current)
+    assert (body["attempt"], body["taskmanager-id"]) == (0, "tm")
+    assert [(each["attempt"], each["taskmanager-id"]) for each in body["other-concurrent-attempts"]] == [(1, "tm2")]
+
+
 def test_of_an_ended_job_no_subtask_waits(web: TestClient) -> None:
     job = web.get(path("/jobs/J", CANCELED)).json()
     (vertex,) = job["vertices"]

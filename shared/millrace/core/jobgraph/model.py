@@ -133,6 +133,11 @@ def as_count(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
 
 
+def as_number(value: object) -> object:
+    """In YAML a number with a point is a text, so that no digit of `1.10` is lost where a text is meant."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) else value
+
+
 def _text_or_none(value: object) -> object:
     return value if isinstance(value, str) else None
 
@@ -293,9 +298,9 @@ class Restart(_Model):
     """exponential-delay: the first delay, and the shortest one."""
     max_backoff_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 60_000
     """exponential-delay: the longest delay."""
-    backoff_multiplier: Annotated[float, Field(ge=1.01, le=1000, allow_inf_nan=False)] = 1.5
+    backoff_multiplier: Annotated[float, Field(ge=1.01, le=1000, allow_inf_nan=False), BeforeValidator(as_number)] = 1.5
     """exponential-delay: each delay is so many times as long as the one before."""
-    jitter_factor: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.1
+    jitter_factor: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(as_number)] = 0.1
     """exponential-delay: each delay is up to this part of it longer or shorter, so that jobs do not come back all at once."""
     reset_backoff_threshold_ms: Annotated[int, Field(ge=1, le=31_536_000_000)] = 3_600_000
     """exponential-delay: after so long without a failure, counted from the last restart, delays and restarts begin anew."""
@@ -303,6 +308,27 @@ class Restart(_Model):
     """exponential-delay: how many restarts there are until such a time; null: no limit."""
     out_of_memory_attempts: Annotated[int, Field(ge=0, le=1000)] = 3
     """All but none: restarts of the job in all after an attempt ran out of memory, apart from the strategy's own."""
+
+
+class Speculation(_Model):
+    """When a subtask is slow: its attempt runs for longer than its finished siblings did. Flink's slow task detector, with its defaults."""
+
+    baseline_ratio: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(as_number)] = 0.75
+    """The part of a task's subtasks that must have finished. The fastest ones of so many are the baseline."""
+    baseline_multiplier: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False), BeforeValidator(as_number)] = 1.5
+    """Slow is what takes longer than so many times their median."""
+    baseline_lower_bound_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 60_000
+    """And longer than this: what takes a moment is not worth a second attempt."""
+
+
+def _switched(value: object) -> object:
+    """`speculative: true` takes the defaults."""
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+SpeculationGiven = Annotated[
+    Speculation | None, BeforeValidator(_switched, json_schema_input_type=bool | Speculation | None)
+]
 
 
 class Timeouts(_Model):
@@ -355,6 +381,9 @@ class JobGraph(_Model):
     """Higher goes first when slots are short, among jobs of the same tenant."""
     together: bool = False
     """Its subtasks that may run at the same time start together or not at all: for code whose processes wait for each other."""
+    speculative: SpeculationGiven = None
+    """A slow subtask gets a second attempt on a free slot of another TaskManager, and the first one to finish counts. true: by the
+    defaults; a mapping: by these numbers."""
     tenant: Annotated[str, Field(pattern=TENANT, max_length=63)] = ""
     """For whom it runs: the cluster's settings may give a tenant a share of the slots, and a limit. Empty: none."""
     sources: dict[VertexId, Standing] = empty(dict)

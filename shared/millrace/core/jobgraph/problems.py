@@ -21,6 +21,7 @@ from .model import (
     Sink,
     Source,
     SparkApp,
+    Speculation,
     Standing,
     Timeouts,
     Vertex,
@@ -39,7 +40,9 @@ HINTED_MOST = 20  # wrong names: to look for the nearest of all that are known t
 _COMPARED_MOST = 64  # characters: names that a graph may have are shorter
 
 _VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp, "resources": Resources}
-_GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Timeouts, "resources": Resources, "origin": Origin}
+_GRAPH_PARTS: dict[str, type[BaseModel]] = {
+    "restart": Restart, "speculative": Speculation, "timeouts": Timeouts, "resources": Resources, "origin": Origin,
+}  # fmt: skip
 _PATTERNS = {
     "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
     "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",

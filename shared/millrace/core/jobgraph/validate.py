@@ -145,6 +145,9 @@ def _rules(raw: dict[str, Any], seen: dict[str, Seen], limits: Limits) -> Iterat
     yield from _modules(raw.get("modules"), seen)
     yield from environment_problems(raw.get("env"), limits)
     yield from _result(raw.get("result"), seen)
+    if raw.get("together") is True and raw.get("speculative") not in (None, False):
+        hint = "a second attempt cannot take the place of a process that the others wait for"
+        yield Problem(("speculative",), "does not go with together", hint)
 
 
 def _values(declared: object, overrides: Mapping[str, str]) -> tuple[dict[str, str], list[Problem]]:

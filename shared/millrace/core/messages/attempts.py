@@ -71,7 +71,7 @@ class Decided(Open):
     number: int = 0
     """Of this failure among all of the job, from 1."""
     then: str = ""
-    """restart, move or fail (the job)."""
+    """restart, move or fail (the job); none: another attempt of the subtask runs, and goes on."""
     delay_ms: int | None = None
     """Until the next attempt of the subtask."""
     why: str = ""

@@ -92,6 +92,9 @@ class AttemptStateChanged(JobEvent):
     """Of one that is DEPLOYING: when it was CREATED; null also where its build does not report it."""
     scheduled_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
     """Of one that is DEPLOYING: when it came to want a slot."""
+    beside: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """The subtask's current attempt, whose state is the subtask's, where this is another one: a second attempt of a slow subtask, or the
+    one that was first and has lost to it. Null: this is the current one."""
 
 
 class SubtasksKept(JobEvent):

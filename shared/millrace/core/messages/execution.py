@@ -63,6 +63,22 @@ class FailureDetail(Open):
     """What its Spark had done."""
 
 
+class ConcurrentAttempt(Open):
+    """Another attempt of a subtask that lives: the first of the two to finish counts. CANCELING: it has lost."""
+
+    attempt: int
+    state: str
+    task_manager: str
+    created_ms: int | None = None
+    """This one and the next ones: when it came into that state."""
+    scheduled_ms: int | None = None
+    deployed_ms: int | None = None
+    running_ms: int | None = None
+    canceling_ms: int | None = None
+    progress: AttemptProgress | None = None
+    """What it reported last."""
+
+
 class SubtaskDetail(Open):
     """One subtask with its current, or last, attempt."""
 
@@ -89,6 +105,8 @@ class SubtaskDetail(Open):
     """The job in which it was FINISHED: this one repairs that, or one that repaired it, and has run no attempt of it."""
     progress: AttemptProgress | None = None
     """While its attempt runs what that reported last; once it has finished what its Spark has done in all."""
+    concurrent_attempts: list[ConcurrentAttempt] = empty(list)
+    """Beside the current one; absent where there is none."""
 
 
 class TaskDetail(Open):

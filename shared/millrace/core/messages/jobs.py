@@ -206,6 +206,9 @@ class RequestSlots(Body):
     profiles: Annotated[list[WantedSlots], Field(exclude_if=lambda profiles: not profiles)] = empty(list)
     """The same `slots`, by what each has at least; of a job that wants the same memory of all, and nothing else, empty. A slot in use is
     wanted by its own profile."""
+    spare: Annotated[list[str], Field(exclude_if=lambda spare: not spare)] = empty(list)
+    """So many slots more for second attempts of slow subtasks: the TaskManagers where these run now, and each wants another one. Granted
+    only of what is free and no waiting job can use. Empty of a job whose slots have different profiles."""
 
 
 LOST_KEPT = 5_000

@@ -1,0 +1,12 @@
+"""Second attempts of slow subtasks [R38]."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.speculating import beside, second_attempts
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_two_attempts_one_counts_whoever_dies(seed: int) -> None:
+    assert beside(second_attempts(seed)), "no subtask had two"
