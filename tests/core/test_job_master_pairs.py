@@ -9,6 +9,7 @@ import pytest
 from millrace.core.machine import PassedOver, PeerBorn, Ticked
 from millrace.core.messages import blocklist, effects, jobs, slots
 from millrace.core.messages.links import LINKS
+from millrace.core.messages.requirements import Rescale
 from millrace.core.states import ENDED_JOB, JobStatus
 from tests.core.of_job_master import REPORT, RM, SINK, TM, TWO, USER, D, Shard
 from tests.core.of_progress import progress
@@ -85,6 +86,7 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "start again": (jobs.StartJob(job="j", acceptance="acc-j", graph=TWO, accepted_ms=500), D),
     "start of another": (jobs.StartJob(job="j", acceptance="later", graph=TWO, accepted_ms=900), D),
     "cancel": (jobs.CancelStartedJob(job="j"), D),
+    "rescale": (jobs.RescaleStartedJob(job="j", rescale=Rescale(parallelism={"b": 3}, log="l", offset=7)), D),
     "suspend": (jobs.SuspendJobs(), D),
     "resume": (jobs.ResumeJobs(), D),
     "retired": (jobs.JobRetired(job="j", acceptance="acc-j"), D),

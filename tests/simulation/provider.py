@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.resource_manager.core import workers
@@ -35,7 +35,8 @@ class MemoryProvider:
 
     # as the ResourceManager uses it
 
-    def start(self, worker: str, epoch: int) -> None:
+    def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
+        """On its one host, whichever are to be avoided."""
         self._fence(epoch)
         self.started_ms.append(self._cluster.world.clock.now_ms())
         self._hold(worker not in self._ending, f"{worker} is asked for while it is being stopped")

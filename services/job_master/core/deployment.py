@@ -45,9 +45,9 @@ def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int
     if task == PLAN_TASK:
         return plan_spec(plan, job=job.id, attempt=number)
     for producer in plan.tasks[task].upstream:
-        rows = job.tasks[producer].rows
-        read = rows.values() if producer in plan.tasks[task].whole else [rows[index]]
-        assert all(row.outputs is not None for row in read), f"{job.id}: {producer} has not published"
+        its, whole = job.tasks[producer], producer in plan.tasks[task].whole
+        published = its.finished == plan.tasks[producer].parallelism if whole else its.rows[index].outputs is not None
+        assert published, f"{job.id}: {producer} has not published"
     return attempt_spec(
         plan,
         job=job.id,
