@@ -65,6 +65,14 @@ def test_an_owners_name_that_is_spelt_like_a_field_is_a_name() -> None:
     }  # fmt: skip
 
 
+def test_a_list_under_the_name_of_a_map_has_fields() -> None:
+    """Attempts of a job that report were no field's values: their tasks became tokens, and a redacted log led elsewhere."""
+    attempt = {"task": "rows", "subtask": 0, "stages": [{"name": "secret"}]}
+    for name in ("attempts", "vertices"):
+        told = walk({name: [attempt, [attempt], "status"]}, TOKEN)[name]
+        assert told == [{**attempt, "stages": [{"name": TOKEN("secret")}]}, [{**attempt, "stages": [{"name": TOKEN("secret")}]}], "status"]
+
+
 @pytest.mark.parametrize(("value", "expected"), [
     ({"type": "SubmitJob", "version": 1, "job": "j-1", "graph": GRAPH, "reply_to": "secret", "secret": 17},
      {"type": "SubmitJob", "version": 1, "job": "j-1"}),

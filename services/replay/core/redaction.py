@@ -123,7 +123,7 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
             return {name: _edge(inner, token) if field == "inputs" else walk(inner, token) for name, inner in value.items()}
         return {name: walk(inner, token, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [walk(inner, token, field) for inner in value]
+        return [walk(inner, token, "" if isinstance(inner, dict) else field) for inner in value]  # maps of a list have fields
     return _text(value, token, field) if isinstance(value, str) else value
 
 
