@@ -7,9 +7,11 @@ from pathlib import Path
 
 import yaml
 
+from millrace.core.jobgraph.compile import PLAN_TASK, compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import Configured
+from millrace.core.profile import Profile
 from services.resource_manager.core.placement import PLACEMENTS
 from services.resource_manager.settings import ResourceManagerSettings, TenantLimits
 from tests.core.of_resource_manager import TM_B, Driver
@@ -18,12 +20,16 @@ from tests.core.test_resource_manager_tenants import driver
 
 TEXT = (Path(__file__).parents[2] / "docs" / "queue.md").read_text()
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
+GRAPHS = [block for block in BLOCKS if "vertices" in block]
+UPLOADED = {"sha256": "0" * 64}
 
 
 def test_its_graphs_name_a_tenant_and_want_their_slots_together() -> None:
-    first, second = (validate({**block, "modules": []}) for block in BLOCKS if "vertices" in block)
-    assert isinstance(first, JobGraph) and (first.tenant, first.together) == ("research", False)
-    assert isinstance(second, JobGraph) and (second.tenant, second.together) == ("", True)
+    found = [validate({**block, "modules": [dict(UPLOADED, name=name) for name in block.get("modules", ())]}) for block in GRAPHS]
+    assert all(isinstance(each, JobGraph) for each in found), found
+    assert [(each.tenant, each.together) for each in found] == [("research", False), ("", False), ("", True)]
+    wanted = {name: each for name, each in compile_graph(found[1]).profiles.items() if name != PLAN_TASK}
+    assert wanted == {"rows": Profile(2048), "fitted": Profile(2048, 4, (("gpu", 1),))}
 
 
 def test_its_settings_are_those_of_a_resource_manager() -> None:
