@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.replay.page import PAGES, rewritten
 def test_every_command_of_a_page_prints_what_it_says(page: Path) -> None:
     text = page.read_text()
     assert text.count("```console\n$ millrace replay ") >= 5
+    assert re.search(r"```console\n[^\n]*\n```", text) is None, "a command without output has failed"
     assert text == rewritten(page), "`python -m tests.replay.page` writes what the commands print now; read it again then"
 
 
