@@ -36,8 +36,10 @@ class MemoryProvider:
     # as the ResourceManager uses it
 
     def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
-        """On its one host, whichever are to be avoided."""
+        """Each has a host of its own."""
         self._fence(epoch)
+        if f"host-{worker}" in avoid:
+            raise NotProvided(f"its host host-{worker} is blocked")
         self.started_ms.append(self._cluster.world.clock.now_ms())
         self._hold(worker not in self._ending, f"{worker} is asked for while it is being stopped")
         if self.refuses:

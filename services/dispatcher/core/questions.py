@@ -134,11 +134,9 @@ def _result_of_ended(
 
 def _cancel_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
     """A cancel that may come too late is answered when that is known."""
-    if live.ending is not None:
-        yield from waiting.wait(state, request, envelope, live.awaiting)
-        return
-    if request.log == live.log and request.offset < live.offset:  # read again in a new generation: it was refused
-        yield from answers.not_found(request)
+    late = waiting.late(state, request, envelope, live)
+    if late is not None:
+        yield from late
         return
     if not live.cancel:
         live.cancel = True

@@ -20,18 +20,16 @@ from millrace.core.messages.requirements import Rescale
 from millrace.core.states import JobStatus
 from millrace.core.topics import shard_scope
 
-from . import admission, answers, waiting
+from . import admission, waiting
 from .answers import refuse, reply
 from .state import EndedJob, JobRequest, LiveJob, Rescaled, State
 
 
 def update_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output]:
     """Notes it, sends it to the job's JobMaster, and answers. One that may come too late is answered when that is known."""
-    if live.ending is not None:
-        yield from waiting.wait(state, request, envelope, live.awaiting)
-        return
-    if request.log == live.log and request.offset < live.offset:  # read again in a new generation: it was refused
-        yield from answers.not_found(request)
+    late = waiting.late(state, request, envelope, live)
+    if late is not None:
+        yield from late
         return
     known = live.rescaled
     if known is not None and known.log == request.log and known.offset >= request.offset:  # read again, and decided before

@@ -8,8 +8,8 @@ from millrace.core.machine import Do, Envelope, Output
 from millrace.core.messages import effects
 
 from .admission import RETRY_AFTER_MS
-from .answers import refuse, reject
-from .state import EtcdLookup, JobRequest, State, job_key
+from .answers import not_found, refuse, reject
+from .state import EtcdLookup, JobRequest, LiveJob, State, job_key
 
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
@@ -29,6 +29,16 @@ def wait(state: State, request: JobRequest, envelope: Envelope, queue: list[JobR
         yield from reject(request, envelope.at_ms, "busy", reason, retry_after_ms=RETRY_AFTER_MS)
     else:
         yield from refuse(request, "busy", f"too many requests wait for job {request.job}; try again")
+
+
+def late(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output] | None:
+    """What comes of a request to change a job that may be too late, which is answered when that is known, or that is read again in a new
+    generation and was made before the job was there: it was refused then. None: it is in time."""
+    if live.ending is not None:
+        return wait(state, request, envelope, live.awaiting)
+    if request.log == live.log and request.offset < live.offset:
+        return not_found(request)
+    return None
 
 
 def look_up(state: State, request: JobRequest, envelope: Envelope) -> Iterator[Output]:
