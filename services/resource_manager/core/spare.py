@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millrace.core.profile import Profile
+from millrace.core.profile import Profile, by_size
 
 from .state import State
 
@@ -30,7 +30,7 @@ def next_spare(state: State) -> Spare | None:  # [R38]
         if not state.waiting.allows(job.tenant, 1):
             continue
         wanted = next(iter(job.wants), Profile(job.memory_mb))
-        for profile in sorted(state.free, key=lambda each: each.size):
+        for profile in sorted(state.free, key=by_size):
             if profile.satisfies(wanted) and not _is_wanted(state, profile):
                 found = _elsewhere(state.free[profile], job.spare)
                 if found is not None:
