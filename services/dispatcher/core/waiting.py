@@ -32,8 +32,8 @@ def wait(state: State, request: JobRequest, envelope: Envelope, queue: list[JobR
 
 
 def late(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output] | None:
-    """What comes of a request to change a job that may be too late, which is answered when that is known, or that is read again in a new
-    generation and was made before the job was there: it was refused then. None: it is in time."""
+    """What comes of a request to change a job that may be too late: None if it is in time. While the job ends, the answer waits for its
+    end. A request from before the job was there, read again in a new generation, was refused then and is refused again."""
     if live.ending is not None:
         return wait(state, request, envelope, live.awaiting)
     if request.log == live.log and request.offset < live.offset:
