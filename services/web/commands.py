@@ -127,12 +127,11 @@ class Commands:
         return await self.call(self._recorded("rescale", job, lambda client: client.rescale(job, parallelism, vertices)), wait_s)
 
     async def schedule(
-        self, verb: Verb, name: str, what: str, command: Callable[[Millrace], T], wait_s: float = WAIT_S,
+        self, verb: Verb, name: str, command: Callable[[Millrace], T], wait_s: float = WAIT_S,
         after: Callable[[], None] = lambda: None,
     ) -> T:  # fmt: skip
-        """Changes a schedule, or runs it. `verb`: what the audit counts it as; it has `what` beside it. `after` is called when it is
-        over, if it was begun."""
-        recorded = self._recorded(verb, f"schedule {name}: {what}", command)
+        """Changes a schedule, or runs it. `after` is called when it is over, if it was begun."""
+        recorded = self._recorded(verb, name, command)
 
         def send(client: Millrace) -> T:
             try:

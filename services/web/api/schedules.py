@@ -43,19 +43,19 @@ def schedules(commands: Commands) -> APIRouter:
     @router.delete("/schedules/{schedule}", status_code=204, responses=CHANGED)
     async def remove_schedule(schedule: ScheduleName, wait_s: WaitS = WAIT) -> Response:
         """Deletes it. Its jobs stay, also one that runs."""
-        await commands.schedule("cancel", schedule, "remove", lambda client: client.remove_schedule(schedule), wait_s)
+        await commands.schedule("remove_schedule", schedule, lambda client: client.remove_schedule(schedule), wait_s)
         return Response(status_code=204)
 
     @router.post("/schedules/{schedule}/pause", responses=CHANGED)
     async def pause_schedule(schedule: ScheduleName, wait_s: WaitS = WAIT) -> models.ScheduleShown:
         """Begins no further run; times that come meanwhile are not made up for. A repeat is harmless."""
-        made = await commands.schedule("cancel", schedule, "pause", lambda client: client.pause_schedule(schedule), wait_s)
+        made = await commands.schedule("pause_schedule", schedule, lambda client: client.pause_schedule(schedule), wait_s)
         return models.ScheduleShown(schedule=made, runs=[])
 
     @router.post("/schedules/{schedule}/resume", responses=CHANGED)
     async def resume_schedule(schedule: ScheduleName, wait_s: WaitS = WAIT) -> models.ScheduleShown:
         """Goes on with a paused one, from now on. A repeat is harmless."""
-        made = await commands.schedule("submit", schedule, "resume", lambda client: client.pause_schedule(schedule, True), wait_s)
+        made = await commands.schedule("resume_schedule", schedule, lambda client: client.pause_schedule(schedule, True), wait_s)
         return models.ScheduleShown(schedule=made, runs=[])
 
     return router
@@ -84,7 +84,7 @@ def _add_set(router: APIRouter, commands: Commands) -> None:
             loaded = await commands.work(lambda: loaded_of(parcel), WAIT_MOST_S)
             policy = {"missed": missed, "overlap": overlap, "paused": paused == "true"}
             made = await commands.schedule(
-                "submit", schedule, "set",
+                "set_schedule", schedule,
                 lambda client: client.set_schedule(
                     schedule, loaded.raw, cron, time_zone, parcel.parameters(), loaded.uploads, loaded.env, **policy
                 ),
@@ -116,7 +116,7 @@ def _add_run(router: APIRouter, commands: Commands) -> None:
         id = job or new_id(schedule)
         response.headers["Location"] = where = f"/api/v1/jobs/{id}"
         try:
-            accepted = await commands.schedule("submit", schedule, "run", lambda client: client.run_schedule(schedule, id, False), wait_s)
+            accepted = await commands.schedule("run_schedule", schedule, lambda client: client.run_schedule(schedule, id, False), wait_s)
         except NotAnswered:
             response.status_code = 202
             return models.Submitted(job=id, status=None, url=where, warnings=[])

@@ -26,7 +26,7 @@ What = Literal["run", "pause", "resume", "remove"]
 
 
 class Change(NamedTuple):
-    """What is done to a schedule. verb: what the audit counts it as. send: given the schedule, and the id of a job that is submitted."""
+    """What is done to a schedule. verb: what the audit calls it. send: given the schedule, and the id of a job that is submitted."""
 
     word: str
     why: str
@@ -37,18 +37,19 @@ class Change(NamedTuple):
 
 CHANGES: dict[What, Change] = {
     "run": Change(
-        "Run now", "Its graph is submitted once, beside its times.", "submit",
+        "Run now", "Its graph is submitted once, beside its times.", "run_schedule",
         lambda client, name, job: client.run_schedule(name, job, False),
     ),
     "pause": Change(
-        "Pause", "No run begins until it is resumed. Times that come meanwhile are not made up for.", "cancel",
+        "Pause", "No run begins until it is resumed. Times that come meanwhile are not made up for.", "pause_schedule",
         lambda client, name, _: client.pause_schedule(name),
     ),
     "resume": Change(
-        "Resume", "Its times count again from now on.", "submit", lambda client, name, _: client.pause_schedule(name, True),
+        "Resume", "Its times count again from now on.", "resume_schedule",
+        lambda client, name, _: client.pause_schedule(name, True),
     ),
     "remove": Change(
-        "Remove", "It is forgotten, with its graph. A job of it that runs goes on.", "cancel",
+        "Remove", "It is forgotten, with its graph. A job of it that runs goes on.", "remove_schedule",
         lambda client, name, _: client.remove_schedule(name), danger=True,
     ),
 }  # fmt: skip
@@ -100,7 +101,7 @@ def _changes(router: APIRouter, shell: Shell, commands: Commands, stack: str) ->
         await form_of(shell, request)
         change, job = CHANGES[what], new_id(schedule)
         try:
-            await commands.schedule(change.verb, schedule, what, lambda client: change.send(client, schedule, job))
+            await commands.schedule(change.verb, schedule, lambda client: change.send(client, schedule, job))
         except MillraceError as failure:
             unknown = isinstance(failure, NotAnswered | OutcomeUnknown)
             headline = "It is not known yet whether it was done" if unknown else "It was not done"

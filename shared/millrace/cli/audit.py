@@ -22,7 +22,7 @@ def audit(
     ] = "1d",
     name: Annotated[str | None, typer.Option(help="Only of this login.")] = None,
     target: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="Only about this job, or this number of a dead letter.")
+        str | None, typer.Option("--job", metavar="ID", help="Only about this job, schedule or host, or this number of a dead letter.")
     ] = None,
     most: Annotated[int, typer.Option("-n", min=1, max=100_000, help="The newest so many.")] = 1000,
     as_json: JsonOption = False,

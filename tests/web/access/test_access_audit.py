@@ -21,6 +21,7 @@ from services.web.processes import Processes
 from tests.web.access.logins import access_of, login_of, tokens_of
 from tests.web.page.seed import RUNNING, Cluster
 from tests.web.page.test_page import NOW
+from tests.web.scheduled import Scheduled
 
 GRAPH = {"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
 
@@ -94,6 +95,25 @@ def test_every_way_to_cancel_is_recorded(scene: Scene, method: str, path: str) -
     assert scene.client("operator").request(method, path).status_code in (200, 202)
     asked, sent, answered = scene.take()
     assert (asked.verb, asked.target, sent, answered.outcome) == ("cancel", RUNNING, ("cancel", RUNNING), "done")
+
+
+def test_what_is_done_to_a_schedule_has_its_own_name(scene: Scene) -> None:
+    its = Scheduled()
+    for name in ("set_schedule", "pause_schedule", "remove_schedule", "run_schedule"):
+        setattr(scene.cluster, name, getattr(its, name))
+    web, at = scene.client("operator"), "/api/v1/schedules/j"
+    web.put(f"{at}?cron=0 3 * * *", json=GRAPH)
+    web.post(f"{at}/pause")
+    web.post(f"{at}/resume")
+    web.post(f"{at}/run?job=mine")
+    web.delete(at)
+    token = web.get("/page/submit").text.split('name="token" value="')[1].split('"')[0]
+    for what in ("pause", "resume", "run", "remove"):
+        web.post(f"/page/schedules/j/{what}", data={"sure": "yes", "token": token})
+    asked = [each for each in scene.take() if isinstance(each, CommandRequested)]
+    done = ["set_schedule", "pause_schedule", "resume_schedule", "run_schedule", "remove_schedule"]
+    assert [each.verb for each in asked] == [*done, "pause_schedule", "resume_schedule", "run_schedule", "remove_schedule"]
+    assert {each.target for each in asked} == {"j"} and len(its.changed) == 9
 
 
 def test_each_job_of_a_form_has_its_own_record(scene: Scene) -> None:

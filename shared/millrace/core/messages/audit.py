@@ -12,7 +12,10 @@ from .base import Body
 Role = Literal["viewer", "operator", "admin"]
 How = Literal["none", "token", "oidc"]
 """How it is known who it is; none: there is no login."""
-Verb = Literal["submit", "cancel", "rescale", "redrive", "shut_down", "block", "unblock"]
+Verb = Literal[
+    "submit", "cancel", "rescale", "redrive", "shut_down", "block", "unblock",
+    "set_schedule", "pause_schedule", "resume_schedule", "remove_schedule", "run_schedule",
+]  # fmt: skip
 Outcome = Literal["done", "refused", "unknown"]
 
 
@@ -33,8 +36,7 @@ class CommandRequested(Body):
     """Where the request came from."""
     verb: Verb
     target: str
-    """The job, the host, or the number of the dead letter; of `shut_down` the cluster. `schedule NAME: set` and the like where it is a
-    schedule: one that is set, resumed or run counts as submitted, one that is paused or removed as canceled."""
+    """The job, the host, the schedule, or the number of the dead letter; of `shut_down` the cluster."""
     at_ms: int
 
 
