@@ -108,6 +108,9 @@ def test_a_job_that_ends_or_has_ended_is_left_alone() -> None:
     world = settled()
     assert [each.effect.type for each in world.request(update(3))] == ["FindJob"]
     world = accepted()
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING", publishing=True), sender=SHARD)
+    said = refused(world, update(3))
+    assert (said.kind, said.reason) == ("conflict", f"job {JOB} publishes its sinks: it ends with the parallelism that it has")
     world.tell(jobs.JobStatusChanged(job=JOB, status="FAILING"), sender=SHARD)
     assert refused(world, update(3)).reason == f"job {JOB} is FAILING: it gets no other parallelism any more"
     world = accepted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millrace.core.machine import PeerBorn
 from millrace.core.messages import effects, jobs
 from tests.core.of_job_master import SINK, Shard, kinds
 
@@ -11,7 +12,10 @@ def test_sinks_are_published_once_all_tasks_have_finished_and_then_the_job_ends(
     shard.start(SINK)
     shard.offer("a1")
     said = shard.told("a1", "FINISHED", report={"outputs": {}})
-    assert kinds(said)[-1] == "do PublishSink sink//data/out"
+    assert kinds(said)[-2:] == ["dispatcher JobStatusChanged RUNNING", "do PublishSink sink//data/out"]
+    assert said[-2].body.publishing, "it takes no other parallelism any more, and who asks is to be told"
+    [again] = [each.body for each in shard(PeerBorn("dispatcher", 3), "dispatcher") if isinstance(each.body, jobs.JobStatusChanged)]
+    assert again.publishing
     effect = said[-1].effect
     assert effect.staged == ["/data/.out.staging/acc-j/1/0-out/0/1"]
     assert shard(jobs.CancelStartedJob(job="j")) == []

@@ -34,7 +34,7 @@ def on_job_status_changed(state: State, body: jobs.JobStatusChanged, envelope: E
     live = state.live.get(body.job)
     if live is not None:
         live.status, live.waiting, live.running_ms = body.status, body.waiting, body.running_ms
-        live.position, live.expected_ms = body.position, body.expected_ms
+        live.position, live.expected_ms, live.publishing = body.position, body.expected_ms, body.publishing
     else:
         yield from _report_of_no_live_job(state, body.job, envelope)
 

@@ -38,6 +38,9 @@ def update_live(state: State, request: JobRequest, envelope: Envelope, live: Liv
     if live.shown in (JobStatus.CANCELLING, JobStatus.FAILING):
         yield from refuse(request, "conflict", f"job {request.job} is {live.shown}: it gets no other parallelism any more")
         return
+    if live.publishing:  # its JobMaster would pass it over: what is published is not called back
+        yield from refuse(request, "conflict", f"job {request.job} publishes its sinks: it ends with the parallelism that it has")
+        return
     graph = graph_of(live)
     bounds = bounds_of(graph)
     vertices, every = request.arguments["vertices"], request.arguments["parallelism"]

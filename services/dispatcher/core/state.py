@@ -213,6 +213,7 @@ class LiveJob:
     awaiting: list[JobRequest] = field(default_factory=list)  # answered when its ending is stored
     subtasks: int = 0  # of its vertices
     rescaled: Rescaled | None = None  # it has another parallelism than its graph
+    publishing: bool = False  # its JobMaster moves its sinks to their paths
     scheduled: Scheduled | None = None
     kept: str = ""  # what it begins with, of the job that it repairs, as JSON
 

@@ -125,6 +125,7 @@ def status_changed(job: Job) -> Say:
         position=job.position,
         expected_ms=job.expected_ms,
         running_ms=job.running_ms or None,
+        publishing=bool(job.sinks),
     )
     return Say(DISPATCHER, changed)
 

@@ -23,7 +23,7 @@ from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, s
 from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
 from .failover import fail
 from .plans import plan_of, running_plan
-from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
+from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status, status_changed
 from .rescaling import rescale
 from .slot_pool import free_slots, request_slots, wants_by_profile
 from .state import Job, State, move_job, move_subtask
@@ -247,7 +247,10 @@ def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
 def _end_finished(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
     """Once every task has finished: publishes the sinks, then ends the job."""
     if not job.slots and all_finished(job):
-        yield from publication.publish_sinks(job, running_plan(state, job))
+        moves = list(publication.publish_sinks(job, running_plan(state, job)))
+        if moves:  # from here on it takes no other parallelism: whoever asks is to be told
+            yield status_changed(job)
+        yield from moves
         if publication.all_published(job):
             yield from end(state, job, at_ms)
 

@@ -160,6 +160,8 @@ class JobStatusChanged(Body):
     expected_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
     running_ms: int | None = None
     """When the job was first given a slot."""
+    publishing: Annotated[bool, Field(exclude_if=unless_set)] = False
+    """Its sinks are being moved to their paths: it ends as it is."""
 
 
 class JobEnded(Body):
