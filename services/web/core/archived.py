@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.attempts import ResultRows
-from millrace.core.messages.execution import Archive, FailureDetail, SubtaskDetail
+from millrace.core.messages.execution import Archive, FailureDetail, JobDetail, SubtaskDetail
 from millrace.core.origins import origin_shown
-from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED, ExecutionState
+from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED, ExecutionState, JobStatus
 
 from .facts import Fact
 from .jobs import BEFORE_DEPLOYING, TOPIC
@@ -24,6 +24,7 @@ from .plans import inputs_of, plan_of
 SUBTASKS_MOST = 100_000
 TIME_MOST = 253_402_300_799_000  # the last moment that can be written as a date
 KINDS = {status: kind for kind, status in ENDED_BY.items()}
+BETWEEN = frozenset(status.value for status in JobStatus if status not in (*ENDED_JOB, JobStatus.CREATED))
 STATES = frozenset(state.value for state in ExecutionState)
 Body = dict[str, Any]
 
@@ -55,6 +56,7 @@ def parsed(data: bytes, job: str) -> Archive:
     times = [archive.accepted_ms, archive.ended_ms]
     own = ("created_ms", "scheduled_ms", "deployed_ms", "running_ms", "ended_ms")
     times += [ms for each in subtasks for name in own if (ms := getattr(each, name)) is not None]
+    times += [*detail.entered.values()] if detail is not None else []
     times += [failure.at_ms for each in subtasks for failure in each.failures]
     if any(not 0 <= ms <= TIME_MOST for ms in times):
         raise Damaged("it has a time that is none")
@@ -68,6 +70,7 @@ def facts_of(archive: Archive, path: str, first: int) -> list[Fact]:
     if detail is not None:
         told = [each for task in detail.tasks for subtask in task.subtasks for each in _attempts(task.task, subtask)]
         told += [_kept(archive, task.task, each) for task in detail.tasks for each in task.subtasks if each.kept_from is not None]
+        told += _states(detail)
         bodies += sorted(told, key=lambda body: body["at_ms"])  # stable: of one moment, as they follow from each other
     result = detail.result if detail is not None else None
     bodies.append({
@@ -77,6 +80,14 @@ def facts_of(archive: Archive, path: str, first: int) -> list[Fact]:
         "result": {"rows": result.rows, "truncated": result.truncated} if isinstance(result, ResultRows) else None,
     })  # fmt: skip
     return _numbered(archive.job, bodies, first)
+
+
+def _states(detail: JobDetail) -> Iterator[Body]:
+    """When the job last came into each state between its acceptance and its end."""
+    entered = sorted((at_ms, status) for status, at_ms in detail.entered.items() if status in BETWEEN)
+    for number, (at_ms, status) in enumerate(entered):
+        created = {"created_ms": detail.entered.get(JobStatus.CREATED.value)} if number == 0 else {}
+        yield {"type": "JobStateChanged", "at_ms": at_ms, "status": status, "cause": None, **created}
 
 
 def facts_of_damaged(job: str, path: str, why: str, at_ms: int, first: int) -> list[Fact]:

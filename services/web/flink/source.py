@@ -26,6 +26,8 @@ from .ids import HEX, JobIds, job_id, vertex_id
 
 T = TypeVar("T")
 JOB_STATES = (*(status.value for status in JobStatus), INITIALIZING, "SUSPENDED", "RECONCILING")
+ENTERED_BY = {**ENDED_BY, "JobCancelling": JobStatus.CANCELLING.value}
+"""Type of an event of a job that names no status -> the one that it has from then on."""
 TASK_STATES = (*(state.value for state in ExecutionState), "RECONCILING", INITIALIZING)
 
 
@@ -192,11 +194,13 @@ class Job:
     @property
     def times(self) -> dict[str, int]:
         """When it last came into each of its states; 0: it did not."""
-        times = dict.fromkeys(JOB_STATES, 0)
+        times = {**dict.fromkeys(JOB_STATES, 0), INITIALIZING: self.row["accepted_ms"] or 0}
         for each in self.row.get("past", ()):
-            state = INITIALIZING if each["kind"] == "JobAccepted" else ENDED_BY.get(each["kind"], each.get("status"))
+            state = ENTERED_BY.get(each["kind"], each.get("status"))
             if state in times:
                 times[state] = each["at_ms"]
+            if each.get("created_ms"):
+                times[JobStatus.CREATED.value] = each["created_ms"]
         return times
 
     @property

@@ -120,7 +120,7 @@ def test_states_times_and_counts_of_a_running_job(web: TestClient) -> None:
     job = web.get(path("/jobs/J")).json()
     assert (job["state"], job["start-time"], job["end-time"]) == ("RUNNING", T0, -1)
     times = {state: at_ms for state, at_ms in job["timestamps"].items() if at_ms}
-    assert times == {"INITIALIZING": T0, "RUNNING": T0 + 1} and len(job["timestamps"]) == 11
+    assert times == {"INITIALIZING": T0, "CREATED": T0 + 1, "RUNNING": T0 + 1} and len(job["timestamps"]) == 11
     vertex, other = job["vertices"]
     assert (vertex["status"], vertex["parallelism"], vertex["tasks"]["RUNNING"], vertex["tasks"]["FINISHED"]) == ("RUNNING", 2, 1, 1)
     assert (vertex["metrics"]["read-records"], vertex["metrics"]["write-bytes"]) == (10, 40)

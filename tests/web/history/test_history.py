@@ -380,6 +380,19 @@ def test_facts_of_an_archive_are_in_the_order_of_their_times() -> None:
     assert [fact.stamp_ms for fact in facts] == sorted(fact.stamp_ms for fact in facts)
 
 
+def test_the_states_of_an_archived_job_have_their_times() -> None:
+    kept = archive("j").model_dump(mode="json")
+    entered = {"CREATED": T0 + 1, "RUNNING": T0 + 50, "RESTARTING": T0 + 40, "FINISHED": T0 + 200, "LATER": T0}
+    kept["detail"]["entered"] = {"INITIALIZING": T0, **entered}
+    told = [fact.body for fact in facts_of(Archive.model_validate(kept), "p", 0) if fact.kind == "JobStateChanged"]
+    assert [(each["status"], each["at_ms"], each.get("created_ms")) for each in told] == [
+        ("RESTARTING", T0 + 40, T0 + 1), ("RUNNING", T0 + 50, None),
+    ]  # fmt: skip
+    kept["detail"]["entered"]["RUNNING"] = -1
+    with pytest.raises(Damaged, match="a time that is none"):
+        parsed(Archive.model_validate(kept).model_dump_json().encode(), "j")
+
+
 def test_an_archive_of_an_earlier_build_and_of_a_later_one_are_read() -> None:
     later = archive("j").model_dump_json()[:-1].encode() + b',"more":{"a":1}}'
     assert parsed(later, "j").status == "FINISHED"
