@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 
 from millrace.core.fold import OutboxRecord
+from millrace.core.messages.base import parsed
 from millrace.core.states import ExecutionState
 from millrace.runtime import metrics
 from millrace.runtime.hosting import Count
@@ -25,7 +25,7 @@ def shown(scope: str) -> Callable[[State], Iterator[Sample]]:
 
 
 def _attempt(output: OutboxRecord, state: State) -> None:
-    event = json.loads(output.value)
+    event = parsed(output.value)
     beside = event.get("beside")
     if beside is not None and event["state"] == ExecutionState.DEPLOYING.value:
         metrics.SECOND_ATTEMPTS_STARTED.add()

@@ -36,6 +36,8 @@ USER = {"kind": "user", "retryable": True, "message": "boom"}
 class Shard:
     """A JobMaster with its state; `told` is what the last message led to."""
 
+    takes_runs = False  # of the TaskManagers that offer it slots
+
     def __init__(self, generation: int = 1) -> None:
         self.machine, self.generation = JobMaster(0), generation
         self.state: State = self.machine.blank()
@@ -55,7 +57,8 @@ class Shard:
         return self(jobs.StartJob(job=job, acceptance=f"acc-{job}", graph=graph, accepted_ms=500, **changes))
 
     def offer(self, *allocations: str, job: str = "j", tm: str = TM) -> list[Output]:
-        offers = [slots.SlotOffer(slot=n, allocation=a, job=job, memory_mb=512) for n, a in enumerate(allocations)]
+        short: dict[str, Any] = {"takes_runs": True} if self.takes_runs else {}
+        offers = [slots.SlotOffer(slot=n, allocation=a, job=job, memory_mb=512, **short) for n, a in enumerate(allocations)]
         return self(slots.OfferSlots(offers=offers), tm)
 
     def told(self, allocation: str, state: str, attempt: str | None = None, **more: Any) -> list[Output]:

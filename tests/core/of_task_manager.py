@@ -106,7 +106,7 @@ def report(slot: int, state: Any, **more: Any) -> Say:
 
 
 def offer(slot: int = 0, allocation: str = "al", job: str = "j") -> SlotOffer:
-    return SlotOffer(slot=slot, allocation=allocation, job=job, memory_mb=1024)
+    return SlotOffer(slot=slot, allocation=allocation, job=job, memory_mb=1024, takes_runs=True)
 
 
 def launch(attempt: str = "j/t/0/1") -> Do:

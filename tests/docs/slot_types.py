@@ -14,7 +14,8 @@ from millrace.core.messages import attempts, progress
 from .asyncapi import _sentences
 
 MODELS = (
-    attempts.Decided, progress.AttemptProgress, attempts.Fault, Source, Sink, SparkApp, attempts.InputSpec, attempts.VertexSpec,
+    attempts.Decided, progress.AttemptProgress, attempts.Fault, Source, Sink, SparkApp, attempts.FolderRuns, attempts.InputSpec,
+    attempts.VertexSpec,
     attempts.OutputSpec,
     attempts.PinnedSource, attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows,
     attempts.FilesLeft, attempts.OwnTime, attempts.AttemptReport,

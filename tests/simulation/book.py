@@ -12,6 +12,7 @@ from millrace.core.fold import ScopeState
 from millrace.core.machine import Envelope, Machine, Output
 from millrace.core.messages.jobs import StartJob
 from millrace.runtime.snapshots import freeze
+from services.task_manager.slot.attempt.exchange import folders_of
 
 STATES_EVERY = 250  # offsets between two comparisons of whole states
 FENCED_MS = 2_000  # after it is heard again, a TaskManager knows whether it was declared lost
@@ -120,7 +121,7 @@ class Book:
         assert self.launched.get(living.attempt, -1) < self.unseen, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:
             for each in vertex["inputs"].values():
-                for folder in each.get("folders", ()):
+                for folder in folders_of(each):
                     assert folder in self.written, f"I7: {living.attempt} reads {folder}, which no attempt finished"
                     self.read.setdefault(living.attempt, []).append(folder)
         if other is None or not stray:

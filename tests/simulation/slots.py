@@ -46,6 +46,7 @@ from millrace.core.messages.slots import (
     SlotsProgressed,
 )
 from millrace.core.profile import Profile
+from services.task_manager.slot.attempt.exchange import folders_of
 from tests.simulation.book import Living
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ def in_all(attempt: str) -> dict[str, Any]:
 
 def read_by(spec: dict[str, Any]) -> list[str]:
     """The folders with what an attempt reads of others."""
-    return [each for vertex in spec["vertices"] for edge in vertex["inputs"].values() for each in edge.get("folders", ())]
+    return [each for vertex in spec["vertices"] for edge in vertex["inputs"].values() for each in folders_of(edge)]
 
 
 def stage(spec: dict[str, Any], attempt: str) -> None:

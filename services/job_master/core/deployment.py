@@ -15,6 +15,7 @@ from millrace.core.messages.slots import DeployTask, DeployTasks
 from millrace.core.topics import Scope
 
 from .execution_graph import attempt_name, log_folder, task_folder
+from .plans import in_short
 from .state import Job, State
 
 SPEC_BYTES_MAX = 800_000
@@ -24,7 +25,8 @@ def deployment(state: State, job: Job, plan: Plan, task: str, index: int, alloca
     """The next attempt of a subtask, into this slot."""
     number = next_number(job, task, index)
     name = attempt_name(job, task_folder(plan, task), index, number)
-    spec, asked = _spec(state, job, plan, task, index, number), dict(plan.profiles[task].parts())
+    takes_runs = job.slots[allocation].takes_runs
+    spec, asked = _spec(state, job, plan, task, index, number, takes_runs), dict(plan.profiles[task].parts())
     return DeployTask(
         allocation=allocation,
         attempt=name,
@@ -41,7 +43,7 @@ def next_number(job: Job, task: str, index: int) -> int:
     return max(job.tasks[task].rows[index].attempt, job.of_seconds(task).numbered.get(index, 0)) + 1
 
 
-def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int) -> AttemptSpec:
+def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int, takes_runs: bool) -> AttemptSpec:
     if task == PLAN_TASK:
         return plan_spec(plan, job=job.id, attempt=number)
     for producer in plan.tasks[task].upstream:
@@ -58,6 +60,7 @@ def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int
         planned=job.planned,
         exchange=state.settings.exchange_url,
         run=run_folder(job),
+        **({"in_short": lambda name: in_short(state, job, name)} if takes_runs else {}),
     )
 
 

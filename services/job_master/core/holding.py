@@ -34,12 +34,16 @@ def on_offer_slots(state: State, body: OfferSlots, envelope: Envelope) -> Iterat
         if job is None or job.status in ENDED_JOB or not usable:
             freed.append(offer.allocation)
             continue
-        hold_slot(state, job, offer.allocation, HeldSlot(envelope.sender, envelope.life, offer.slot, profile=offer.profile))
+        hold_slot(state, job, offer.allocation, _held(offer, envelope))
         taken.setdefault(job.id, []).append(offer.allocation)
     for name, allocations in taken.items():
         yield from advance(state, state.jobs[name], envelope.at_ms, idle=allocations, offered=True)
     if freed:
         yield Say(envelope.sender, FreeSlots(allocations=freed))
+
+
+def _held(offer: SlotOffer, envelope: Envelope) -> HeldSlot:
+    return HeldSlot(envelope.sender, envelope.life, offer.slot, profile=offer.profile, takes_runs=offer.takes_runs)
 
 
 def _is_of_earlier_life(state: State, offer: SlotOffer, envelope: Envelope) -> bool:

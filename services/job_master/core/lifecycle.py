@@ -29,7 +29,7 @@ from . import rescaling, suspension
 from .execution_graph import begin, describe
 from .failover import fail, unreadable
 from .keeping import take
-from .plans import plan_of
+from .plans import forget_plan, plan_of
 from .reporting import job_ended, job_rescaled, job_started, status_changed, subtasks_kept
 from .scheduling import advance, cancel_attempts, notify_status, settle
 from .slot_pool import free_slots, request_slots
@@ -162,7 +162,7 @@ def _forget_job(state: State, job: Job) -> Iterator[Output]:
     """And gives back what it holds."""
     del state.jobs[job.id]
     state.due.pop(job.id, None)
-    state.plans.pop(job.acceptance, None)
+    forget_plan(state, job)
     yield from free_slots(state, job, list(job.slots))
     if job.wanted:
         job.wanted, job.wants = 0, {}

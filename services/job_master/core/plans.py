@@ -8,6 +8,7 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import PLANNER, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.specs import Whole, whole
 
 from .state import Job, State
 
@@ -25,6 +26,22 @@ def running_plan(state: State, job: Job) -> Plan:
     plan = plan_of(state, job)
     assert plan is not None, f"{job.id} runs without a plan"
     return plan
+
+
+def in_short(state: State, job: Job, task: str) -> Whole | None:
+    """What all readers of a task that has finished are told of it. Found once: to look at 1,000 subtasks for each of 1,000 readers costs
+    as much as all the rest."""
+    key = job.acceptance, task
+    if key not in state.wholes:
+        state.wholes[key] = whole(job.tasks[task])
+    return state.wholes[key]
+
+
+def forget_plan(state: State, job: Job) -> None:
+    """The job is forgotten, or its tasks are others from now on."""
+    state.plans.pop(job.acceptance, None)
+    for name in job.tasks:
+        state.wholes.pop((job.acceptance, name), None)
 
 
 def numbered(plan: Plan, folders: Mapping[str, int]) -> Plan:

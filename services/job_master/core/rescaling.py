@@ -20,7 +20,7 @@ from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 from .carrying import leave
 from .execution_graph import begin
 from .failover import fail, unreadable
-from .plans import compile_stored, running_plan
+from .plans import compile_stored, forget_plan, running_plan
 from .reporting import job_rescaled, subtasks_kept
 from .state import Job, Rescaled, State, move_job
 from .timers import set_timer
@@ -71,7 +71,7 @@ def rescale(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
     leave(job, before, after, at_ms)
     job.rescaled.parallelism.update(wanted)
     job.graph, job.held_until_ms = graph, None
-    state.plans.pop(job.acceptance, None)
+    forget_plan(state, job)
     begin(running_plan(state, job), job, at_ms)
     set_timer(state, job)
     yield job_rescaled(job, running_plan(state, job), wanted, at_ms)

@@ -112,6 +112,7 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
             continue
         if row.state is ExecutionState.FINISHED:
             withdraw(plan, job, name, index)
+            state.wholes.pop((job.acceptance, name), None)
             job.of_seconds(name).took.pop(index, None)
             forget_result(job, plan, name, index)
             forget_schemas(job, name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import Plan
+from millrace.core.jobgraph.specs import Whole, whole
 from millrace.core.machine import beside
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.messages.kept import Kept
@@ -71,6 +72,10 @@ class Seconds:
     numbered: dict[int, int] = field(default_factory=dict)  # the highest number of a second attempt: none is given twice
 
 
+NO_SECONDS = Seconds()
+"""Of a task of a job without second attempts: nothing is ever put into it."""
+
+
 @dataclass(slots=True)
 class Subtask:
     """One subtask: its current attempt, and what the counted attempt published."""
@@ -123,6 +128,7 @@ class HeldSlot:
     subtask: int = 0
     progress: dict[str, int] | None = None  # what its attempt reported last
     profile: Profile = ANY  # of builds before, which knew of memory alone: ANY
+    takes_runs: bool = False  # see SlotOffer
 
 
 @dataclass(slots=True)
@@ -239,7 +245,7 @@ class Job:
 
     def of_seconds(self, task: str) -> Seconds:
         """To be read; what is empty is kept by nobody."""
-        return self.seconds.get(task) or Seconds()
+        return self.seconds.get(task, NO_SECONDS)
 
     @property
     def is_gang(self) -> bool:
@@ -269,6 +275,7 @@ class State:
     suspending: bool = False  # the cluster is being shut down
     suspension_told: bool = False  # the Dispatcher was sent JobsSuspended for it
     plans: dict[str, Plan | None] = beside()  # acceptance of a known job -> its plan, see `plans.plan_of`
+    wholes: dict[tuple[str, str], Whole | None] = beside()  # acceptance, task -> what `plans.in_short` gives of it
 
 
 def move_job(job: Job, status: JobStatus, at_ms: AtMs) -> None:
@@ -297,6 +304,7 @@ def check(state: State) -> None:  # [R5]
     assert held == state.allocations, f"allocations {state.allocations} and held slots {held} differ"
     gone = {*(state.plans or ())} - {job.acceptance for job in state.jobs.values()}
     assert not gone, f"plans are kept of jobs that are not: {sorted(gone)}"
+    _check_wholes(state)
     for job in state.jobs.values():
         _check_spent(job)
         assert not job.wants or sum(job.wants.values()) == job.wanted, f"{job.id} wants {job.wants}, {job.wanted} in all"
@@ -331,6 +339,14 @@ def _check_rival(where: str, subtask: Subtask, rival: Rival) -> None:  # [R38]
     if rival.state in LIVE:
         assert subtask.state in LIVE, f"{where}: {rival} lives, and its subtask is {subtask.state}"
         assert subtask.task_manager != rival.task_manager, f"{where}: both attempts are on {rival.task_manager}"
+
+
+def _check_wholes(state: State) -> None:
+    jobs = {job.acceptance: job for job in state.jobs.values()}
+    for (acceptance, task), kept in (state.wholes or {}).items():
+        assert acceptance in jobs, f"{task} is kept of {acceptance}, which is not here"
+        its = jobs[acceptance].tasks[task]
+        assert its.finished == its.parallelism and kept == whole(its), f"{acceptance} {task}: readers are told of {kept}"
 
 
 def _check_inspections(state: State) -> None:

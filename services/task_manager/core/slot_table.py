@@ -293,7 +293,7 @@ def _held_for(state: State, shard: int) -> Iterator[tuple[tuple[SlotOffer, Offer
 
 def _offer(number: int, slot: Slot) -> SlotOffer:
     assert slot.allocation is not None and slot.job is not None
-    return SlotOffer(slot=number, allocation=slot.allocation, job=slot.job, **parts_of(slot.profile))
+    return SlotOffer(slot=number, allocation=slot.allocation, job=slot.job, **parts_of(slot.profile), takes_runs=True)
 
 
 def _attempt_report(slot: Slot) -> OfferedAttempt | None:

@@ -99,6 +99,14 @@ class SparkApp(TypedDict):
     args: NotRequired[list[str]]
 
 
+class FolderRuns(TypedDict):
+    """The folders that all subtasks of a task wrote, in short: who reads of 1,000 is not told of each by name."""
+
+    base: str
+    place: str
+    runs: list[list[int]]
+
+
 class InputSpec(TypedDict):
     """One input of a vertex: `chained` comes from the same attempt, the others from folders that other attempts published."""
 
@@ -108,6 +116,7 @@ class InputSpec(TypedDict):
     share: NotRequired[int]
     shares: NotRequired[int]
     folders: NotRequired[list[str]]
+    published: NotRequired[FolderRuns | None]
     schema: NotRequired[str | None]
     listed: NotRequired[bool]
 

@@ -6,6 +6,7 @@ backend of traces takes what is sent twice for one.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from typing import NamedTuple
@@ -56,6 +57,7 @@ def parse(text: object) -> TraceContext | None:
     return TraceContext(trace, span, int(flags, 16) & SAMPLED)
 
 
+@functools.lru_cache(4096)
 def trace_of(job: str) -> str:
     """The id of the trace of a job whose publisher has none."""
     return hashlib.blake2b(job.encode(), digest_size=16).hexdigest()

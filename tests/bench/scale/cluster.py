@@ -103,7 +103,7 @@ class Cluster:
 
     def _allocate(self, peer: Peer, body: Any) -> None:
         self._jobs[body.allocation] = body.slot, body.job
-        offer = SlotOffer(slot=body.slot, allocation=body.allocation, job=body.job, memory_mb=SLOT_MB)
+        offer = SlotOffer(slot=body.slot, allocation=body.allocation, job=body.job, memory_mb=SLOT_MB, takes_runs=True)
         peer.say(shard_scope(body.shard), OfferSlots(offers=[offer]))
 
     def _deploy(self, peer: Peer, body: Any) -> None:

@@ -37,7 +37,7 @@ def read(session: Any, edge: InputSpec) -> Any:
     folders: list[str] = []
     gone: dict[str, str] = {}
     share, number = (f"{SHARE}={edge['share']}", edge["share"]) if edge["edge"] == "hash" else ("", 0)
-    for folder in edge["folders"]:
+    for folder in folders_of(edge):
         place = Folder(session, folder)
         noted, found = place.noted(number), place.files(share)
         if noted is None:
@@ -70,6 +70,15 @@ def read(session: Any, edge: InputSpec) -> Any:
     # A job may pass over bad files of its sources; of its exchange each row counts.
     reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
     return frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
+
+
+def folders_of(edge: InputSpec) -> list[str]:
+    """Of each subtask that this input reads the folder with its output."""
+    its = edge.get("published")
+    if its is None:
+        return edge.get("folders", [])
+    attempts = [attempt for number, attempt in its["runs"] for _ in range(number)]
+    return [f"{its['base']}/{subtask}/{attempt}/{its['place']}" for subtask, attempt in enumerate(attempts)]
 
 
 def _listed(gone: Sequence[str]) -> str:

@@ -126,7 +126,7 @@ def _published_bytes(spec: AttemptSpec, session: Any) -> int | None:
     folders = []
     for edge in edges:
         suffix = f"/{exchange.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
-        folders += [folder.rstrip("/") + suffix for folder in edge.get("folders") or ()]
+        folders += [folder.rstrip("/") + suffix for folder in exchange.folders_of(edge)]
     files = {v["id"]: spec["pinned"].get(v["id"], {}).get("files", ()) for v in spec["vertices"]}
     read: int = sum(sum(length for _, length, _ in files[v["id"]]) // v["parallelism"] for v in spec["vertices"])
     return exchange.bytes_in(session, folders) + read

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..messages.attempts import (
     AttemptReport,
     AttemptSpec,
+    FolderRuns,
     InputSpec,
     ModuleSpec,
     OutputSpec,
@@ -42,6 +44,23 @@ class Published(Protocol):
     def rows(self) -> Mapping[int, Counted]: ...
 
 
+@dataclass(frozen=True)
+class Whole:
+    """What all readers of a whole task have in common. runs: see FolderRuns; listed: the vertices whose files all its subtasks noted."""
+
+    runs: list[list[int]]
+    listed: tuple[str, ...]
+
+
+def whole(task: Published) -> Whole | None:
+    """Of a task whose subtasks have all published; None: some of it lies in folders of another job, which are told one by one."""
+    rows = [task.rows[number] for number in range(len(task.rows))]
+    if any(row.kept is not None for row in rows):
+        return None
+    runs = [[len(list(its)), attempt] for attempt, its in itertools.groupby(row.attempt for row in rows)]
+    return Whole(runs, tuple(vertex for vertex in rows[0].listed if all(vertex in row.listed for row in rows)))
+
+
 def attempt_spec(
     plan: Plan,
     *,
@@ -53,13 +72,15 @@ def attempt_spec(
     planned: AttemptReport | None,
     exchange: str,
     run: str,
+    in_short: Callable[[str], Whole | None] = lambda task: None,
 ) -> AttemptSpec:
     """What one attempt of kind "run" is given.
 
     published: the tasks that it reads, by id; each of `producers(plan, task, subtask)` has published. planned: the plan attempt's
     report, None if the plan needs none; the same for all attempts of a run. exchange: the
     folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state
-    has or will have (job and generation), for attempt numbers count from 1 in each.
+    has or will have (job and generation), for attempt numbers count from 1 in each. in_short: `whole` of a task that is read whole,
+    where the attempt's TaskManager understands that.
     """
     what = plan.tasks[task]
     report = planned or AttemptReport()
@@ -68,18 +89,24 @@ def attempt_spec(
         if each.task is None:
             return _chained(plan, report, each, consumer, subtask)
         place = _place_of(plan, report, each, consumer)
-        rows = published[each.task].rows
-        sources = [(number, rows[number]) for number in subtasks_read(plan, each, subtask)]
-        root, its = exchange.rstrip("/"), exchange_folder(plan, exchange=exchange, run=run, task=each.task)
-        folders = [
-            f"{its}/{number}/{row.attempt}/{place}" if row.kept is None else f"{root}/{row.kept}/{place}" for number, row in sources
-        ]
-        schema = published[each.task].schemas[each.vertex]
-        listed: dict[str, Any] = {"listed": True} if all(each.vertex in row.listed for _, row in sources) else {}
+        its = exchange_folder(plan, exchange=exchange, run=run, task=each.task)
+        shares: dict[str, Any] = {}
         if each.edge == "hash":
-            keys = list(each.keys)
-            return InputSpec(edge="hash", keys=keys, share=subtask, shares=what.parallelism, folders=folders, schema=schema, **listed)
-        return InputSpec(edge=each.edge, folders=folders, schema=schema, **listed)
+            shares = {"keys": list(each.keys), "share": subtask, "shares": what.parallelism}
+        schema, common = published[each.task].schemas[each.vertex], None if each.edge == "forward" else in_short(each.task)
+        if common is not None:
+            where: dict[str, Any] = {"published": FolderRuns(base=its, place=place, runs=common.runs)}
+            listed = each.vertex in common.listed
+        else:
+            rows, root = published[each.task].rows, exchange.rstrip("/")
+            sources = [(number, rows[number]) for number in subtasks_read(plan, each, subtask)]
+            where = {"folders": [
+                f"{its}/{number}/{row.attempt}/{place}" if row.kept is None else f"{root}/{row.kept}/{place}" for number, row in sources
+            ]}  # fmt: skip
+            listed = all(each.vertex in row.listed for _, row in sources)
+        if listed:
+            where["listed"] = True
+        return InputSpec(edge=each.edge, **shares, **where, schema=schema)
 
     own = f"{exchange_folder(plan, exchange=exchange, run=run, task=task)}/{subtask}/{attempt}"  # used by no other, before or after
     return AttemptSpec(

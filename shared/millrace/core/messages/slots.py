@@ -175,6 +175,8 @@ class SlotOffer(WithProfile):
     memory_mb: int
     cores: Cores = 0
     extras: Extras = empty(dict)
+    takes_runs: bool = False
+    """Its TaskManager understands FolderRuns; those of 0.1.0 do not."""
 
 
 class OfferSlots(Body):
