@@ -15,7 +15,7 @@ SLOT_MB = 512  # of a slot beyond its heap: the JVM itself and the Python proces
 TASK_MANAGER_MB = 256  # of a TaskManager beyond its slots
 HA_MEMBERS = 3
 SPARKS = 3  # a master and two workers
-SIZED = ("KAFKA", "ETCD", "CONTROL", "TASK_MANAGER", "SLOT_HEAP", "SPARK_WORKER", "PROMETHEUS", "GRAFANA")
+SIZED = ("KAFKA", "ETCD", "CONTROL", "TASK_MANAGER", "SLOT_HEAP", "SPARK_WORKER", "PROMETHEUS", "GRAFANA", "JAEGER")
 
 
 def problem(sizes: Mapping[str, str], docker_mb: int) -> str | None:
@@ -36,6 +36,7 @@ def problem(sizes: Mapping[str, str], docker_mb: int) -> str | None:
     needed = members * (mb["KAFKA"] + mb["ETCD"]) + controls * mb["CONTROL"] + task_managers * mb["TASK_MANAGER"]
     needed += SPARKS * mb["SPARK_WORKER"] if "spark" in profiles else 0
     needed += mb["PROMETHEUS"] + mb["GRAFANA"] if "monitoring" in profiles else 0
+    needed += mb["JAEGER"] if "traces" in profiles else 0
     if needed > docker_mb:
         return (
             f"the containers may take {needed} MB of memory together and Docker has {docker_mb} MB: give Docker more, "

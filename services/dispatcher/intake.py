@@ -24,7 +24,7 @@ from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.core.origins import repairs_of
-from millrace.core.trace_context import HEADER
+from millrace.core.trace_context import HEADER, STATE, fields_of, without
 from millrace.edge.files import check_files
 from millrace.edge.requests import GRAPH_BYTES_MOST, Checked, check_graph, decode
 from millrace.edge.sql import look
@@ -78,7 +78,7 @@ class Intake:
             return self._schedule(record, request, received)
         if not isinstance(request, client.SubmitJob):
             return record(request=request)
-        request, traceparent = _parted(request, received)
+        request, trace = _parted(request, received)
         text = canonical({"graph": request.graph, "parameters": request.parameters})
         digest = hashlib.sha256(text).hexdigest()
         checked = self._checked(request.graph, request.parameters, digest, len(text))
@@ -93,7 +93,7 @@ class Intake:
             request=request.model_copy(update={"graph": {}, "parameters": {}}),
             problems=_listed(problems),
             warnings=_listed(checked.warnings),
-            graph={**(checked.stored or {}), **traceparent} if good else None,
+            graph={**(checked.stored or {}), **trace} if good else None,
             digest=digest if good else None,
             excerpt=None if request.reply_to else _excerpt(received.value, WAITING_HEAD_BYTES),
             lack=self._disk_space.shortage() if good else "",
@@ -101,8 +101,7 @@ class Intake:
 
     def graph(self, raw: Mapping[str, Any]) -> Found:  # [R30]
         """What somebody else has put into etcd as a graph, its parameters put in. Raises StorageError when storage is away."""
-        graph = {name: part for name, part in raw.items() if name != HEADER}
-        context = trace_context.parse(raw.get(HEADER))
+        graph = without(raw)
         try:
             text = canonical({"graph": graph, "parameters": {}})
         except (TypeError, ValueError):
@@ -117,11 +116,11 @@ class Intake:
             problems.append(Problem((), "it begins with data of a job that it repairs", "submit it: only that is given them"))
         if checked.stored is None or problems:
             return Found(problems=_listed(problems))
-        return Found({**checked.stored, **({} if context is None else {HEADER: str(context)})}, digest, lack=self._disk_space.shortage())
+        return Found({**checked.stored, **fields_of(trace_context.given(raw))}, digest, lack=self._disk_space.shortage())
 
     def _schedule(self, record: Callable[..., Client], request: client.SetSchedule, received: Received) -> Client:
         """What is wrong with it now. The graph is checked with the parameters of its next run; files need not be there yet."""
-        graph = {name: part for name, part in request.graph.items() if name != HEADER}
+        graph = without(request.graph)
         problems = times.problems(request.cron, request.time_zone, received.stamp_ms)
         parameters = request.parameters
         if not problems:
@@ -174,10 +173,14 @@ class Intake:
 def _parted(request: client.SubmitJob, received: Received) -> tuple[client.SubmitJob, dict[str, str]]:
     """The request without its publisher's place in a trace, and that place: the record's header has it, or else the graph."""
     given = [value for name, value in received.headers if name == HEADER]
-    context = trace_context.parse(given[0] if len(given) == 1 else request.graph.get(HEADER))
-    if HEADER in request.graph:
-        request = request.model_copy(update={"graph": {name: part for name, part in request.graph.items() if name != HEADER}})
-    return request, {} if context is None else {HEADER: str(context)}
+    if len(given) == 1:
+        states = [value for name, value in received.headers if name == STATE and value]
+        context = trace_context.parse(given[0], b",".join(states))  # several mean one, says W3C
+    else:
+        context = trace_context.given(request.graph)
+    if HEADER in request.graph or STATE in request.graph:
+        request = request.model_copy(update={"graph": without(request.graph)})
+    return request, fields_of(context)
 
 
 def not_understood(received: Received, log: str, prev: int, reason: str) -> Client:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import EndJob, JobGraphStored, JobResultStored, PutJobGraph
-from millrace.core.trace_context import HEADER, job_span, of_job, span_of
+from millrace.core.trace_context import job_span, of_job, span_of
 from millrace.runtime.performer import Fence, Port
 from millrace.runtime.traces import ERROR, FINISH, ID, JOB, SPENT, STORE, Span, Traces, failed
 
@@ -39,7 +39,7 @@ def accepted(effect: PutJobGraph, outcome: JobGraphStored, now_ms: int) -> Itera
     """What etcd has under the id may be another submission: then this one has come to nothing."""
     stored, stands = effect.stored, outcome.stands
     if stands is not None and stands.acceptance == stored.acceptance:
-        context = of_job(effect.job, (stored.graph or {}).get(HEADER))
+        context = of_job(effect.job, stored.graph or {})
         parent = job_span(stored.acceptance)
         own = context.below(span_of(stored.acceptance, STORE.name))
         yield STORE.span(own, parent, stored.accepted_ms, now_ms, {ID: effect.job})
@@ -50,7 +50,7 @@ def ended(effect: EndJob, outcome: JobResultStored, now_ms: int) -> Iterator[Spa
     ending, archive, job = effect.ending, effect.archive, effect.job
     if (outcome.stands.acceptance, outcome.stands.archive) != (ending.acceptance, ending.archive):
         return
-    context = of_job(job, archive.graph.get(HEADER))
+    context = of_job(job, archive.graph)
     own = context.below(job_span(ending.acceptance))
     ended_ms = ending.ended_ms or now_ms
     yield FINISH.span(own.below(span_of(ending.acceptance, FINISH.name)), own.span, ended_ms, now_ms, {ID: job})

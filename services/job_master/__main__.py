@@ -28,8 +28,9 @@ def main() -> int:
 
 def _hosted(machine: JobMaster, settings: JobMasterSettings, process: Process) -> Hosted:
     spans = JobSpans(process.traces) if process.traces is not None else None
+    deciding = settings.deciding() if spans is None else {**settings.deciding(), "traced": True}
     return Hosted(
-        machine, ports(process.store), settings.deciding(), on_lead=spans.lead if spans is not None else None,
+        machine, ports(process.store), deciding, on_lead=spans.lead if spans is not None else None,
         counts=spans.counting(COUNTS) if spans is not None else COUNTS, shows=shown(machine.scope),
     )  # fmt: skip
 

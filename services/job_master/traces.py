@@ -9,7 +9,7 @@ from typing import Any
 from millrace.core.fold import OutboxRecord
 from millrace.core.messages.attempts import Fault
 from millrace.core.states import ExecutionState
-from millrace.core.trace_context import HEADER, TraceContext, job_span, of_attempt, of_job, span_of
+from millrace.core.trace_context import TraceContext, job_span, of_attempt, of_job, span_of
 from millrace.runtime.hosting import Count, Term
 from millrace.runtime.traces import ATTEMPT, ERROR, ID, PUBLISH, QUEUE, START, Span, Traces, failed
 
@@ -60,7 +60,7 @@ class JobSpans:
         if job is None or plan is None:
             return
         task, index, number, at_ms = event["task"], event["subtask"], event["attempt"], event["at_ms"]
-        context = of_attempt(job.id, job.graph.get(HEADER), job.acceptance, attempt_name(job, task_folder(plan, task), index, number))
+        context = of_attempt(job.id, job.graph, job.acceptance, attempt_name(job, task_folder(plan, task), index, number))
         if event["state"] == ExecutionState.DEPLOYING.value:
             self._deployed[job.id, task, index, number] = at_ms
             if event["count"] == 1:
@@ -95,7 +95,7 @@ def _ended(message: dict[str, Any], state: State) -> Iterator[Span]:
     job = state.jobs.get(message["body"]["job"])
     if job is None:
         return
-    context = of_job(job.id, job.graph.get(HEADER))
+    context = of_job(job.id, job.graph)
     if not job.running_ms:
         yield _queue(job, context, job.ended_ms)
     if job.sinks:

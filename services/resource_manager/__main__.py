@@ -13,6 +13,7 @@ from .metrics import COUNTS, shows
 from .ports import ports
 from .providers.process import ByAgents
 from .settings import ResourceManagerSettings
+from .traces import counting
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
     if isinstance(provider, ByAgents):
         provider.cluster = process.cluster
     machine, carried_out = ResourceManager(topology.shards), ports(process.store, provider)
-    return process.run([Hosted(machine, carried_out, settings.deciding(), counts=COUNTS, shows=shows)], topology)
+    return process.run([Hosted(machine, carried_out, settings.deciding(), counts=counting(COUNTS, process.traces), shows=shows)], topology)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.messages.attempts import AttemptSpec
 from millrace.core.messages.effects import LaunchAttempt
-from millrace.core.trace_context import TraceContext, of_attempt, span_of
+from millrace.core.trace_context import HEADER, STATE, TraceContext, of_attempt, span_of
 from millrace.runtime.traces import ID, SPARK_JOB, SPARK_STAGE, Span, Traces, Value
 
 from .slot.wire import SparkSpan, spark_spans
@@ -58,4 +58,5 @@ def _failed(each: SparkSpan) -> str | None:
 
 
 def _context(effect: LaunchAttempt) -> TraceContext:
-    return of_attempt(effect.spec.job, effect.spec.traceparent, effect.acceptance, effect.attempt)
+    spec = effect.spec
+    return of_attempt(spec.job, {HEADER: spec.traceparent, STATE: spec.tracestate}, effect.acceptance, effect.attempt)

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "PATCH"],
-    "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Range", "traceparent"],
+    "allow_headers": [
+        "Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Range", "traceparent", "tracestate",
+    ],
     "expose_headers": ["Content-Range", "ETag", "Location", "Retry-After", "X-Request-Id"],
-}
+}  # fmt: skip
 """No cookie is taken from another origin: its pages send a token."""
 
 

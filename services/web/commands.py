@@ -86,12 +86,13 @@ class Commands:
         wait_s: float = WAIT_S,
         after: Callable[[], None] = lambda: None,
         traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> Job:
         """Submits a graph: a job that is accepted. NotAnswered: it may be accepted later, within TIMEOUT_S. `after` is called when the
         uploads are not read any more, if they were read at all."""
 
         submitted = self._recorded(
-            "submit", job, lambda client: client.submit(graph, job, parameters, uploads, False, env, traceparent)
+            "submit", job, lambda client: client.submit(graph, job, parameters, uploads, False, env, traceparent, tracestate)
         )  # fmt: skip
 
         def send(client: Millrace) -> Job:

@@ -73,10 +73,11 @@ def script(tmp_path: Path) -> Path:
 def test_a_graph_with_options_after_it(
     sent: Client, graph: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TRACEPARENT", raising=False)
+    for name in ("TRACEPARENT", "TRACESTATE"):
+        monkeypatch.delenv(name, raising=False)
     assert run("submit", graph, "-p", "n=7", "--job", "mine", "-p", "m=a=b") == 0
-    raw, job, parameters, uploads, watch, _, traceparent = sent.given[0]
-    assert traceparent is None
+    raw, job, parameters, uploads, watch, _, *trace = sent.given[0]
+    assert trace == [None, None]
     assert (job, parameters, uploads, watch) == ("mine", {"n": "7", "m": "a=b"}, {}, False)
     assert raw["vertices"] == {"one": {"sql": "SELECT ${n} AS a"}}
     assert capsys.readouterr().out == "job-1\n"
@@ -86,6 +87,7 @@ def test_a_script_with_the_flags_of_spark_submit(
     sent: Client, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACEPARENT", TRACE)
+    monkeypatch.setenv("TRACESTATE", "a=1")
     for name in ("a.py", "b.zip", "c.txt", "d.jar", "e.tgz"):
         (tmp_path / name).write_text(name)
     flags = ["--name", "nightly", "--conf", "spark.sql.shuffle.partitions=4", "-c", "spark.x=y=z"]
@@ -93,8 +95,8 @@ def test_a_script_with_the_flags_of_spark_submit(
     flags += ["--jars", f"{tmp_path}/d.jar", "--archives", f"{tmp_path}/e.tgz", "--packages", "g:a:1,g:b:2"]
     flags += ["--master", "spark://host:7077"]
     assert run("submit", *flags, script, "--day", "2013-01-01", "--wait", "-p", "x=1") == 0
-    raw, _, parameters, uploads, watch, _, traceparent = sent.given[0]
-    assert traceparent == TRACE
+    raw, _, parameters, uploads, watch, _, *trace = sent.given[0]
+    assert trace == [TRACE, "a=1"]
     assert raw["name"] == "nightly"
     assert raw["conf"] == {"spark.sql.shuffle.partitions": "4", "spark.x": "y=z", "spark.jars.packages": "g:a:1,g:b:2"}
     assert raw["master"] == "spark://host:7077"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from millrace.client.tracing import headers
 
@@ -20,7 +20,9 @@ def test_what_is_malformed_is_left_out(text: str) -> None:
 
 
 def test_what_is_given_goes_along() -> None:
-    assert headers(GIVEN) == [("traceparent", GIVEN.encode())]
+    assert headers(GIVEN) == headers(GIVEN, "not one") == [("traceparent", GIVEN.encode())]
+    assert headers(GIVEN, "a=1,b=2") == [("traceparent", GIVEN.encode()), ("tracestate", b"a=1,b=2")]
+    assert headers("not one", "a=1,b=2") == []
 
 
 @pytest.mark.parametrize(("flags", "told"), [(TraceFlags.SAMPLED, "01"), (TraceFlags.DEFAULT, "00")])
@@ -30,6 +32,9 @@ def test_the_current_span_goes_along_where_nothing_is_given(flags: int, told: st
     with trace.use_span(span):
         assert headers(None) == [("traceparent", f"00-{0xABC:032x}-{0xDEF:016x}-{told}".encode())]
         assert headers(GIVEN) == [("traceparent", GIVEN.encode())], "what is given comes before it"
+    noted = NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=True, trace_state=TraceState([("a", "1"), ("b", "2")])))
+    with trace.use_span(noted):
+        assert headers(None)[1:] == [("tracestate", b"a=1,b=2")]
 
 
 def test_a_program_without_opentelemetry_does_not_import_it() -> None:

@@ -28,6 +28,7 @@ from tests.chaos.history import History, judge
 
 PORTS = (
     "KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT",
+    "JAEGER_PORT", "OTLP_PORT",
 )  # fmt: skip
 ONE_SHOT = ("check", "provision")
 LIMIT_S = 600.0

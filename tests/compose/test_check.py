@@ -12,7 +12,7 @@ from deploy.docker.check import make_token, problem
 SIZES = {
     **{"KAFKA_MB": "1024", "ETCD_MB": "256", "CONTROL_MB": "256", "TASK_MANAGER_MB": "2048", "SLOT_HEAP_MB": "1024"},
     **{"SLOTS": "1", "TASK_MANAGERS": "2", "CONTROLS": "6", "PROFILES": "single", "SPARK_WORKER_MB": "512"},
-    **{"PROMETHEUS_MB": "300", "GRAFANA_MB": "200"},
+    **{"PROMETHEUS_MB": "300", "GRAFANA_MB": "200", "JAEGER_MB": "100"},
 }
 
 
@@ -40,6 +40,11 @@ def test_a_spark_master_and_its_workers_need_more():
 def test_prometheus_and_grafana_need_more():
     assert problem({**SIZES, "PROFILES": "single,monitoring"}, 6912 + 500 - 1) is not None
     assert problem({**SIZES, "PROFILES": "single,monitoring"}, 6912 + 500) is None
+
+
+def test_jaeger_needs_more():
+    assert problem({**SIZES, "PROFILES": "single,traces"}, 6912 + 100 - 1) is not None
+    assert problem({**SIZES, "PROFILES": "single,monitoring,traces"}, 6912 + 600) is None
 
 
 def test_a_task_manager_too_small_for_its_slots():

@@ -52,6 +52,12 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-00"
 
 
+def fields(given: object) -> dict[str, object]:
+    """A traceparent, or it with a tracestate, as a graph has them."""
+    parts = given if isinstance(given, tuple) else (given,)
+    return {name: part for name, part in zip(("traceparent", "tracestate"), parts, strict=False) if part is not None}
+
+
 @pytest.mark.parametrize(
     ("headers", "field", "found"),
     [
@@ -66,17 +72,24 @@ OTHER = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-00"
         ([], "nonsense", None),
         ([], 7, None),
         ([], ["x" * 1000], None),
+        ([("traceparent", TRACEPARENT.encode()), ("tracestate", b"a=1"), ("tracestate", b"b=2")], None, (TRACEPARENT, "a=1,b=2")),
+        ([("traceparent", TRACEPARENT.encode()), ("tracestate", b"a")], None, TRACEPARENT),
+        ([("traceparent", TRACEPARENT.encode()), ("tracestate", None)], OTHER, TRACEPARENT),
+        ([("tracestate", b"a=1")], TRACEPARENT, TRACEPARENT),
+        ([("tracestate", b"a=1")], (TRACEPARENT, "b=2"), (TRACEPARENT, "b=2")),
+        ([], (TRACEPARENT, "b=" + "2" * 300), TRACEPARENT),
+        ([], (None, "b=2"), None),
     ],
 )
 def test_the_publishers_place_in_a_trace_goes_with_the_job_and_makes_no_other_of_it(
-    intake: Intake, headers: list[tuple[str, bytes | None]], field: object, found: str | None
+    intake: Intake, headers: list[tuple[str, bytes | None]], field: object, found: object
 ) -> None:
-    graph = GRAPH if field is None else {**GRAPH, "traceparent": field}
+    graph = {**GRAPH, **fields(field)}
     plain = take(intake, submit(reply_to="me"))
     record = intake.record(Received("client.commands", 0, 7, 0, None, submit(graph, reply_to="me"), headers), "log", 6)
     assert decode(encode(record)) == record
     assert (record.graph, record.digest, record.problems) == (
-        {**(plain.graph or {}), **({"traceparent": found} if found else {})}, plain.digest, []
+        {**(plain.graph or {}), **fields(found)}, plain.digest, []
     )  # fmt: skip
 
 
@@ -287,7 +300,7 @@ def test_what_is_wrong_with_a_schedule_is_found_when_it_is_set(
 
 
 def test_a_schedule_that_is_right_goes_on_as_it_is_but_for_its_publishers_trace(intake: Intake) -> None:
-    raw = {**DATED, "traceparent": TRACEPARENT}
+    raw = {**DATED, "traceparent": TRACEPARENT, "tracestate": "a=1"}
     record = take(intake, schedule(graph=raw, parameters={"n": "1"}, time_zone="Europe/Berlin"))
     assert record.problems == [] and record.request is not None
     assert (record.request.graph, record.request.parameters) == (DATED, {"n": "1"}), "each run puts its parameters in"

@@ -119,7 +119,7 @@ def test_cancel_of_a_live_job_goes_to_its_shard_once() -> None:
     world = settled()
     world.accept()
     accepted = client.CancelAccepted(correlation="2", job=JOB, status="CANCELLING")
-    cancelling, trace = events.JobCancelling(job=JOB, at_ms=world.now_ms), of_facts(None, world.state.live[JOB].acceptance)
+    cancelling, trace = events.JobCancelling(job=JOB, at_ms=world.now_ms), of_facts({}, world.state.live[JOB].acceptance)
     told = Publish("job.events", JOB, cancelling, trace, "JobAccepted")
     assert world.request(asks(client.CancelJob)) == [Say(SHARD, jobs.CancelStartedJob(job=JOB)), told, *reply(accepted)]
     assert world.request(asks(client.CancelJob)) == reply(accepted)

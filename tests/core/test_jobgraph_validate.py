@@ -412,7 +412,7 @@ def test_every_mistake_is_told_at_once() -> None:
         (
             "foo: unknown field foo"
             " (there are name, parameters, vertices, modules, env, conf, master, restart, timeouts, resources, priority, together,"
-            " speculative, tenant, sources, traceparent, origin, result)"
+            " speculative, tenant, sources, traceparent, tracestate, origin, result)"
         ),
         "vertices.c.sql: unknown parameter ${x} (declare it under parameters, or write $${x} for the text itself)",
         "vertices.b.inputs.zz: no vertex is called zz (vertices are a, b, c)",

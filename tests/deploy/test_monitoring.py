@@ -190,6 +190,14 @@ def test_in_compose_its_files_are_where_its_images_look_for_them() -> None:
     assert mounted[home].endswith("millrace.json") and home.startswith(provider["options"]["path"])
 
 
+def test_in_compose_jaeger_is_reached_by_the_services_and_from_this_machine_alone() -> None:
+    compose, document = yaml("docker-compose.yml"), (ROOT / "docs" / "traces.md").read_text()
+    jaeger = compose["services"]["jaeger"]
+    assert jaeger["profiles"] == ["traces"] and not jaeger["image"].endswith(":latest")
+    assert jaeger["ports"] == ["127.0.0.1:${JAEGER_PORT}:16686", "127.0.0.1:${OTLP_PORT}:4318"]
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in compose["x-settings"] and "OTEL_EXPORTER_OTLP_ENDPOINT=http://jaeger:4318" in document
+
+
 def test_on_a_laptop_prometheus_is_told_where_services_answer_now(tmp_path: Path) -> None:
     write(tmp_path, [Target("dispatcher", "dispatcher-2", 4711), Target("task-manager", "task-manager-1", 4712)])
     config = YAML(typ="safe").load(config_file(tmp_path).read_text())

@@ -146,7 +146,7 @@ def test_executors_of_the_profile_spark_have_the_image_and_the_folders_of_a_task
 
 def test_compose_publishes_its_ports_to_this_machine_alone():
     ports = [port for service in services().values() for port in service.get("ports", ())]
-    assert len(ports) == 11
+    assert len(ports) == 13
     assert all(re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z0-9_]+_PORT\}:\d+", port) for port in ports)
 
 

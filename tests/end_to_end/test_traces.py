@@ -17,6 +17,7 @@ from tests.io.of_traces import Collector, Seen
 
 TRACE, PUBLISHER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GIVEN = f"00-{TRACE}-{PUBLISHER}-01"
+STATE = "rojo=00f067aa0ba902b7,congo@t=t61rcWkgMzE"
 GRAPH = {
     "name": "counts",
     "vertices": {
@@ -46,7 +47,7 @@ def whole(collector: Collector, job: Watched, spark: bool = False, **least: int)
     their number alone does not tell that those of the last attempt have come."""
     assert job.end
     ran = len(job.attempts("RUNNING"))
-    least = {"job": 1, "store": 1, "queue": 1, "finish": 1, "attempt": ran, "start": ran, **least}
+    least = {"job": 1, "store": 1, "queue": 1, "slot": 1, "finish": 1, "attempt": ran, "start": ran, **least}
 
     def found(spans: list[Seen]) -> bool:
         mine = {span.span: span for span in spans if span.attributes.get(ID) == job.id}.values()
@@ -83,7 +84,7 @@ def check_tree(spans: list[Seen], trace: str, publisher: str) -> Seen:
 
 def test_a_job_is_one_trace_from_its_publisher_to_its_spark_stages(traced: RunningStack, collector: Collector, tmp_path: Path) -> None:
     sink = {"out": {"sink": {"format": "parquet", "path": str(tmp_path / "out")}, "inputs": {"counts": "broadcast"}}}
-    job = traced.submit({**GRAPH, "vertices": {**GRAPH["vertices"], **sink}}, traceparent=GIVEN)
+    job = traced.submit({**GRAPH, "vertices": {**GRAPH["vertices"], **sink}}, traceparent=GIVEN, tracestate=STATE)
     assert job.end["type"] == "JobFinished"
     attempts = job.attempts("FINISHED")
     whole(collector, job, spark=True, publish=1)
@@ -93,7 +94,8 @@ def test_a_job_is_one_trace_from_its_publisher_to_its_spark_stages(traced: Runni
     assert (root.name, root.attributes["millrace.job.status"], root.failed) == ("job counts", "FINISHED", None)
     kinds = Counter(span.kind for span in spans)
     assert len(attempts) == kinds["attempt"] == kinds["start"] == 4
-    assert [kinds[once] for once in ("job", "store", "queue", "publish", "finish")] == [1] * 5
+    assert [kinds[once] for once in ("job", "store", "queue", "slot", "publish", "finish")] == [1] * 6
+    assert {span.state for span in spans} == {STATE}
     parents = {kind: {span.parent for span in spans if span.kind == kind} for kind in ("spark job", "spark stage")}
     assert parents["spark job"] == {span.span for span in spans if span.kind == "attempt"}
     assert parents["spark stage"] <= {span.span for span in spans if span.kind == "spark job"}
@@ -121,7 +123,7 @@ def test_a_job_whose_leaders_are_killed_is_one_trace_all_the_same(traced: Runnin
     held = Held(traced, tmp_path / "held")
     held.started()
     job = held.watched
-    begun = {"store", "queue", "start"}
+    begun = {"store", "queue", "slot", "start"}
     collector.until("what is over already", lambda spans: begun <= {span.kind for span in spans if span.attributes.get(ID) == job.id})
     traced.kill(*killed)
     for scope, (_, old) in before.items():
@@ -132,7 +134,7 @@ def test_a_job_whose_leaders_are_killed_is_one_trace_all_the_same(traced: Runnin
     spans = whole(collector, job)
     check_tree(spans, trace_of(job.id), "")
     assert Counter(span.kind for span in spans if not span.kind.startswith("spark")) == {
-        "job": 1, "store": 1, "queue": 1, "attempt": 1, "start": 1, "finish": 1,
+        "job": 1, "store": 1, "queue": 1, "slot": 1, "attempt": 1, "start": 1, "finish": 1,
     }  # fmt: skip
 
 

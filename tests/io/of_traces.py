@@ -30,6 +30,8 @@ class Seen:
     end: int
     attributes: dict[str, Any]
     failed: str | None
+    state: str
+    """Its `tracestate`."""
 
     @property
     def kind(self) -> str:
@@ -137,7 +139,7 @@ def _seen(span: Any, service: str) -> Seen:
     failed = span.status.message if span.status.code == span.status.STATUS_CODE_ERROR else None
     return Seen(
         span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), span.name, service, span.start_time_unix_nano,
-        span.end_time_unix_nano, _values(span.attributes), failed,
+        span.end_time_unix_nano, _values(span.attributes), failed, span.trace_state,
     )  # fmt: skip
 
 

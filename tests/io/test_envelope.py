@@ -38,6 +38,8 @@ def test_the_facts_about_one_job_share_a_trace_and_each_is_a_span_of_its_own() -
 def test_facts_about_a_job_of_a_publishers_trace_are_in_that() -> None:
     given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
     assert dict(envelope.of_output("dispatcher", 1, replace(fact(17), trace=given)))["traceparent"] == given.encode()
+    stated = dict(envelope.of_output("dispatcher", 1, replace(fact(17), trace=f"{given} a=1,b=2")))
+    assert (stated["traceparent"], stated["tracestate"]) == (given.encode(), b"a=1,b=2")
 
 
 def test_what_a_leader_writes_to_its_own_inbox_is_a_cloud_event_too() -> None:

@@ -73,7 +73,7 @@ def test_a_job_of_one_attempt() -> None:
     shard.told("a1", "RUNNING")
     shard.now = 5000
     shard.told("a1", "FINISHED", report={"outputs": {"q": {"schema": "{}", "rows": 1, "bytes": 9}}})
-    own = of_attempt("j", GIVEN, "acc-j", "j/0-q/0/1.1")
+    own = of_attempt("j", {"traceparent": GIVEN}, "acc-j", "j/0-q/0/1.1")
     assert [(span.name, span.parent, span.start_ms, span.end_ms) for span in shard.spans] == [
         ("queue", JOB, 500, 2000), ("start", own.span, 2000, 2100), ("attempt q", JOB, 2000, 5000),
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_each_attempt_has_a_span_of_its_own_and_the_publishers_trace_is_no_need(
     shard.told("a1", "FAILED", error=USER | {"retryable": True})
     attempt = shard.named("attempt q")[0]
     assert (attempt.failed, attempt.attributes["error.type"]) == ("boom", "user")
-    assert attempt.context == of_attempt("j", None, "acc-j", "j/0-q/0/1.1") and attempt.context.trace == trace_of("j")
+    assert attempt.context == of_attempt("j", {}, "acc-j", "j/0-q/0/1.1") and attempt.context.trace == trace_of("j")
     assert len(shard.named("queue")) == 1
     shard.now = 7000
     shard.told("a1", "FAILED", attempt="j/0-q/0/1.2", error=USER)
@@ -165,6 +165,18 @@ def test_an_attempt_is_given_its_publishers_trace_and_none_where_there_is_none()
         spec = deploy.tasks[0].spec
         assert spec.traceparent == given
         assert ("traceparent" in spec.json_value()) == (given is not None) and "traced" not in spec.json_value()
+
+
+def test_the_resource_manager_is_sent_where_the_spans_of_slots_belong_where_spans_are_made() -> None:
+    stated = {**ONE, "traceparent": GIVEN, "tracestate": "a=1"}
+    asked = [(stated, True, f"00-{TRACE}-{JOB}-01 a=1"), (ONE, True, f"00-{trace_of('j')}-{JOB}-01"), (ONE, False, "")]
+    for graph, traced, trace in [*asked, ({**ONE, "traceparent": GIVEN[:-1] + "0"}, True, "")]:
+        shard = Shard()
+        shard.state.settings.traced = traced
+        [request] = [each.body for each in shard.start(graph) if isinstance(each, Say) and each.body.type == "RequestSlots"]
+        assert request.trace == trace and ("trace" in request.model_dump(mode="json")) == bool(trace)
+        [deploy] = [each.body for each in shard.offer("a1") if isinstance(each, Say) and each.body.type == "DeployTasks"]
+        assert deploy.tasks[0].spec.tracestate == graph.get("tracestate")
 
 
 def test_public_facts_about_a_job_name_its_span_in_its_publishers_trace() -> None:

@@ -17,7 +17,7 @@ from services.task_manager.traces import AttemptTraces, spans
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 GIVEN = f"00-{TRACE}-00f067aa0ba902b7-01"
-OWN = of_attempt("j", GIVEN, "acc", "j/0-q/0/1.1")
+OWN = of_attempt("j", {"traceparent": GIVEN}, "acc", "j/0-q/0/1.1")
 
 
 def launch(traceparent: str | None = GIVEN) -> LaunchAttempt:
@@ -80,9 +80,11 @@ def test_an_attempt_is_given_its_own_span_and_what_to_note() -> None:
     making = AttemptTraces(sending)
     spec = making.given(launch()).json_value()
     assert (spec["traceparent"], spec["traced"]) == (str(OWN), True)
-    assert making.given(launch(None)).json_value()["traceparent"] == str(of_attempt("j", None, "acc", "j/0-q/0/1.1"))
+    assert making.given(launch(None)).json_value()["traceparent"] == str(of_attempt("j", {}, "acc", "j/0-q/0/1.1"))
     unwanted = making.given(launch(GIVEN[:-1] + "0")).json_value()
     assert (unwanted["traceparent"][-2:], unwanted["traced"]) == ("00", False), "its publisher wants none of its spans kept"
+    stated = launch().model_copy(update={"spec": launch().spec.model_copy(update={"tracestate": "a=1"})})
+    assert making.given(stated).json_value()["tracestate"] == "a=1" and "tracestate" not in spec
     making.ended(launch(), line())
     sending.stop()
     assert [span.name for span in came] == ["spark job"]

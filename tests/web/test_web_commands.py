@@ -34,12 +34,12 @@ class Cluster:
         self.go_on = threading.Event()
         self.go_on.set()
 
-    def submit(self, graph: dict, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, traceparent: Any = None) -> Job:
+    def submit(self, graph: dict, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, *trace: Any) -> Job:
         self._answer()
         self.uploads.append({sha: each if isinstance(each, bytes) else each.read_bytes() for sha, each in (uploads or {}).items()})
         self.submitted.append((job, graph))
         self.more.append((parameters, env))
-        self.traces.append(traceparent)
+        self.traces.append(trace)
         warnings = [Problem(place=["vertices", "one"], message="odd", hint=None)]
         return Job(SimpleNamespace(), job, "INITIALIZING", warnings, None)  # type: ignore[arg-type]  # it is asked nothing
 

@@ -54,9 +54,10 @@ def test_a_graph_as_yaml_with_its_parameters(web: TestClient, cluster: Cluster) 
 
 def test_the_publishers_place_in_a_trace_goes_along(web: TestClient, cluster: Cluster) -> None:
     given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    for headers in ({"traceparent": given}, {"Traceparent": "nonsense"}, {}):
+    stated = [("traceparent", given), ("tracestate", "a=1"), ("tracestate", "b=2,c=3")]
+    for headers in ({"traceparent": given}, {"Traceparent": "nonsense"}, {}, stated):
         assert web.post("/api/v1/jobs", json=GRAPH, headers=headers).status_code == 201
-    assert cluster.traces == [given, "nonsense", None], "the client library leaves out what is malformed"
+    assert cluster.traces == [(given, ""), ("nonsense", ""), (None, ""), (given, "a=1,b=2,c=3")], "the client leaves out what is malformed"
 
 
 def test_a_job_that_ended_is_run_again_under_a_new_id(web: TestClient, cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from millrace.core.machine import Do, Envelope, Output, Publish, Say
 from millrace.core.messages import client, effects, events, graphs, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.topics import shard_scope
-from millrace.core.trace_context import HEADER, of_facts
+from millrace.core.trace_context import of_facts
 
 from . import answers, retirement, starting, submission, waiting
 from .state import JobRequest, Letter, Recovery, State, Submission, job_key
@@ -51,7 +51,7 @@ def on_job_graph_removed(state: State, body: graphs.JobGraphRemoved, envelope: E
         return  # its end is on its way already
     live.cancel = True
     yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=body.job))
-    trace = of_facts(parsed(live.graph).get(HEADER), live.acceptance)
+    trace = of_facts(parsed(live.graph), live.acceptance)
     told = events.JobCancelling(job=body.job, at_ms=envelope.at_ms, reason=REMOVED)
     yield Publish("job.events", body.job, told, trace, after="JobAccepted")
 

@@ -10,7 +10,7 @@ from millrace.core.messages import effects, events, jobs
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import shard_scope
-from millrace.core.trace_context import HEADER, of_facts
+from millrace.core.trace_context import of_facts
 
 from . import answers, questions, reports, retirement
 from .state import Ending, State, job_key
@@ -27,7 +27,7 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
         # As it ran at last. What came too late for its JobMaster is no part of it.
         graph = with_parallelism(parsed(live.graph), body.archive.rescaled if body.archive is not None else {})
         live.ending = Ending(
-            body.status, retirement.small_result(body.archive), spent, of_facts(graph.get(HEADER), live.acceptance)
+            body.status, retirement.small_result(body.archive), spent, of_facts(graph, live.acceptance)
         )  # fmt: skip
         stored = retirement.ending(
             body,

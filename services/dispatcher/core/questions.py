@@ -18,7 +18,7 @@ from millrace.core.messages.processes import Ask, DescribeAsk, LogsAsk, Settings
 from millrace.core.messages.records import Client
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
-from millrace.core.trace_context import HEADER, of_facts
+from millrace.core.trace_context import of_facts
 
 from . import admission, answers, closing, forwarding, listing, requirements, schedules, submission, waiting
 from .answers import refuse, reject, reply
@@ -141,7 +141,7 @@ def _cancel_live(state: State, request: JobRequest, envelope: Envelope, live: Li
     if not live.cancel:
         live.cancel = True
         yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=request.job))
-        trace = of_facts(parsed(live.graph).get(HEADER), live.acceptance)
+        trace = of_facts(parsed(live.graph), live.acceptance)
         told = events.JobCancelling(job=request.job, at_ms=envelope.at_ms)
         yield Publish("job.events", request.job, told, trace, after="JobAccepted")
     yield from reply(request, client.CancelAccepted, job=request.job, status=live.shown)

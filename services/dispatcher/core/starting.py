@@ -12,7 +12,7 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.kept import Kept
 from millrace.core.origins import origin_shown
 from millrace.core.topics import shard_scope
-from millrace.core.trace_context import HEADER, of_facts
+from millrace.core.trace_context import of_facts
 
 from . import admission, answers, requirements
 from .state import LiveJob, State
@@ -47,7 +47,7 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
         job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph), scheduled=stored.scheduled,
         origin=origin_shown(graph),
     )  # fmt: skip
-    yield Publish("job.events", job, event, of_facts(graph.get(HEADER), live.acceptance))
+    yield Publish("job.events", job, event, of_facts(graph, live.acceptance))
     scope = shard_scope(live.shard)
     if state.closing is not None:
         return  # it is started when the cluster is up again

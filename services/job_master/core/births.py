@@ -62,7 +62,7 @@ def _declare_requests(state: State) -> Iterator[Output]:
     are held."""
     for job in state.jobs.values():
         if job.wanted:
-            yield request_slots(plan_of(state, job), job)
+            yield request_slots(state, plan_of(state, job), job)
         if job.waiting is not None:  # its life before sent the reason; this one sends it again if it still holds
             job.waiting, job.position, job.expected_ms = None, None, None
             yield status_changed(job)

@@ -166,7 +166,7 @@ def _forget_job(state: State, job: Job) -> Iterator[Output]:
     yield from free_slots(state, job, list(job.slots))
     if job.wanted:
         job.wanted, job.wants = 0, {}
-        yield request_slots(None, job)
+        yield request_slots(state, None, job)
 
 
 def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: Envelope) -> Iterator[Output]:

@@ -23,7 +23,7 @@ from millrace.core.messages.progress import AttemptProgress
 from millrace.core.messages.requirements import Rescale
 from millrace.core.states import ExecutionState, JobStatus
 from millrace.core.topics import DISPATCHER, OUTPUT_BYTES_MAX, task_manager_name
-from millrace.core.trace_context import HEADER, of_facts
+from millrace.core.trace_context import of_facts
 
 from . import publication
 from .execution_graph import created, describe
@@ -41,7 +41,7 @@ def event_number(job: Job, kind: str) -> int:
 
 
 def job_event(job: Job, body: JobEvent) -> Publish:
-    return Publish("job.events", job.id, body, of_facts(job.graph.get(HEADER), job.acceptance))
+    return Publish("job.events", job.id, body, of_facts(job.graph, job.acceptance))
 
 
 def job_state_changed(job: Job, at_ms: AtMs) -> Publish:

@@ -235,7 +235,7 @@ def _request(state: State, job: Job, given_back: Sequence[str]) -> Iterator[Outp
         job.wanted, job.wants, job.spare = wanted, wants, spare
         if wanted == 0:
             job.waiting, job.position, job.expected_ms = None, None, None
-        yield request_slots(plan_of(state, job), job, given_back)
+        yield request_slots(state, plan_of(state, job), job, given_back)
 
 
 def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:

@@ -11,6 +11,7 @@ from millrace.core.messages.profiles import WantedSlots, parts_of
 from millrace.core.messages.slots import FreeSlots
 from millrace.core.profile import Profile
 from millrace.core.topics import RESOURCE_MANAGER, Scope
+from millrace.core.trace_context import in_one, job_span, of_job
 
 from .state import HeldSlot, Job, State
 
@@ -69,8 +70,9 @@ def wants_by_profile(plan: Plan | None, job: Job, scheduled: Mapping[str, int]) 
     return wants
 
 
-def request_slots(plan: Plan | None, job: Job, given_back: Sequence[str] = ()) -> Say:
+def request_slots(state: State, plan: Plan | None, job: Job, given_back: Sequence[str] = ()) -> Say:
     """How many slots the job wants in all: those that it holds among them. `given_back`: those that it has just given back."""
+    context = of_job(job.id, job.graph).below(job_span(job.acceptance)) if state.settings.traced else None
     same = plan.profile if plan is not None else Profile.of(job.graph.get("resources", {}).get("memory_mb"))
     wants = job.wants
     if same is not None and same != Profile(same.memory_mb) and job.wanted:
@@ -88,5 +90,6 @@ def request_slots(plan: Plan | None, job: Job, given_back: Sequence[str] = ()) -
             given_back=list(given_back) if job.is_gang else [],
             profiles=[WantedSlots(slots=number, **parts_of(profile)) for profile, number in wants.items()],
             spare=job.spare,
+            trace=in_one(context) if context is not None and context.sampled else "",
         ),
     )

@@ -28,6 +28,7 @@ class Settings:
     exchange_url: str = "exchange"  # folder or URL of exchange data, as attempts see it
     heartbeat_ms: int = 0  # between two heartbeats to the ResourceManager; 0: none, as of the leaders of builds before
     moves_most: int = 20  # attempts of one subtask that a lost TaskManager may cost before the job fails: it may be killing them
+    traced: bool = False  # spans are made: the ResourceManager is sent where those of a job's slots belong
 
 
 @dataclass(slots=True)

@@ -33,6 +33,10 @@ BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 def update(state: State, name: str) -> Iterator[Say]:
     """Puts a job into or out of the queue after what it wants or holds has changed; forgets a job that does neither."""
     job = state.jobs[name]
+    if not job.trace or not job.short:
+        job.lacks_ms = None
+    elif job.lacks_ms is None:
+        job.lacks_ms = state.stamp_ms  # it has lost one that it held
     if state.queues_for(job):
         was = name in state.waiting.places
         state.waiting.add(name, tuple(state.lacks(name)), job.tenant, job.rank)

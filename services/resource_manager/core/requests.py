@@ -43,6 +43,9 @@ def on_request_slots(state: State, body: RequestSlots, envelope: Envelope) -> It
         job.tenant = body.tenant
         state.waiting.hold(job.tenant, job.held)
     job.rank = matching.rank(job.priority, job.since_ms, state.limits.ageing_ms)
+    job.trace = body.trace
+    if job.trace and job.short and job.lacks_ms is None:
+        job.lacks_ms = envelope.at_ms
     yield from queue.update(state, body.job)
 
 

@@ -77,6 +77,7 @@ def _give(
     allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
     # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
     yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
+    granter.slots[slot].waited = (job.lacks_ms, envelope.at_ms) if job.lacks_ms is not None else None
     others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
 
 

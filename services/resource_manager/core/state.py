@@ -71,6 +71,8 @@ class Slot:
     job: str | None = None  # given exactly in HELD_SLOT
     changes: int = 0  # SlotChanged events about it
     broken: str | None = None  # why, of a BROKEN one
+    # Of its last grant, where spans are made: since when the job lacked a slot, and when it was granted this one.
+    waited: tuple[AtMs, AtMs] | None = None
 
 
 @dataclass
@@ -105,10 +107,17 @@ class Job:
     spare: list[str] = field(default_factory=list)  # for second attempts it wants more, each not on this TaskManager [R38]
     never_ms: NowMs | None = None  # since when the cluster cannot have what it wants; None: it can, or that was not looked at
     rank: int = 0  # place in the queue, by matching.rank
+    trace: str = ""  # as of RequestSlots
+    lacks_ms: AtMs | None = None  # of such a job: since when it holds less than it wants
     # Of the last JobQueued. The reason is None where its shard takes the job for one that does not wait.
     sent_reason: Annotated[str | None, formerly("sent_reason", "told")] = None
     sent_position: Annotated[int | None, formerly("sent_position", "told_position")] = None
     sent_expected_ms: int | None = None
+
+    @property
+    def short(self) -> bool:
+        """Whether it holds less than it wants, for second attempts too."""
+        return self.held < self.wanted + len(self.spare)
 
     @property
     def waits(self) -> bool:  # [R11]
@@ -362,6 +371,7 @@ def check(state: State) -> None:
     for job, known in state.jobs.items():
         assert known.wanted or known.held, f"{job} is known for nothing"
         assert not known.wants or sum(known.wants.values()) == known.wanted, f"{job} wants {known.wants}, {known.wanted} in all"
+        assert known.lacks_ms is None or known.trace and known.short, f"{job} lacks nothing"
         assert job in waiting or known.sent_reason is None, f"{job} does not wait, and its shard was sent a reason"
     assert set(state.unnotified) <= waiting and set(state.placed) <= waiting
     assert {*state.spare} == {name for name, known in state.jobs.items() if known.spare}, state.spare

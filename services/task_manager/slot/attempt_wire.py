@@ -197,6 +197,7 @@ class AttemptSpec(TypedDict):
     resources: NotRequired[dict[str, int]]
     sources: NotRequired[dict[str, QueryPlace]]
     traceparent: NotRequired[str | None]
+    tracestate: NotRequired[str | None]
     traced: NotRequired[bool]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from millrace.client import Rejected, new_id
 from millrace.core.jobgraph.compile import compile_graph
@@ -31,9 +31,21 @@ Parameters = Annotated[
     list[str] | None,
     Query(max_length=100, alias="parameter", description="NAME=VALUE for the graph's ${NAME}; may be repeated."),
 ]
-TraceParent = Annotated[
-    str | None, Header(description="The span that the job's spans belong below (W3C Trace Context). What is malformed is ignored.")
-]
+
+
+def _trace(
+    traceparent: Annotated[
+        str | None, Header(description="The span that the job's spans belong below (W3C Trace Context). What is malformed is ignored.")
+    ] = None,
+    tracestate: Annotated[
+        list[str] | None, Header(description="What goes beside traceparent, as it is. What is malformed is left out.")
+    ] = None,
+) -> tuple[str | None, str]:
+    """Of a request; several headers of the second mean one, says W3C."""
+    return traceparent, ",".join(tracestate or ())
+
+
+Trace = Annotated[tuple[str | None, str], Depends(_trace)]
 NewId = Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")]
 AGAIN: dict[int | str, dict[str, Any]] = {
     202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)
@@ -57,13 +69,13 @@ def submissions(commands: Commands) -> APIRouter:
     async def submit(
         request: Request,
         response: Response,
+        trace: Trace,
         job: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The job's id; a repeat with it is the same job.")] = None,
         parameter: Parameters = None,
         idempotency_key: Annotated[
             str | None, Header(min_length=1, max_length=255, description="A repeat with it is the same job, instead of `job`.")
         ] = None,
         wait_s: WaitS = WAIT,
-        traceparent: TraceParent = None,
     ) -> models.Submitted:
         """Submits a graph's file (JSON or YAML), a graph with its modules, or a script with the fields of spark-submit.
 
@@ -77,7 +89,7 @@ def submissions(commands: Commands) -> APIRouter:
             id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
             response.headers["Location"] = where = f"/api/v1/jobs/{id}"
             accepted = await commands.submit(
-                loaded.raw, id, parcel.parameters(), loaded.uploads, loaded.env, wait_s, parcel.close, traceparent
+                loaded.raw, id, parcel.parameters(), loaded.uploads, loaded.env, wait_s, parcel.close, *trace
             )
         except NotAnswered:  # the parcel is still read
             response.status_code = 202

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from millrace.core.states import JobStatus
-from millrace.core.trace_context import VARIABLE
+from millrace.core.trace_context import STATE_VARIABLE, VARIABLE
 
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
@@ -168,7 +168,8 @@ def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: st
 
     job = job or new_id(str(loaded.raw["name"]))  # chosen here, so that Ctrl-C before the answer can name it
     try:
-        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env, os.environ.get(VARIABLE))
+        trace = os.environ.get(VARIABLE), os.environ.get(STATE_VARIABLE)
+        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env, *trace)
     except Rejected as rejected:
         if rejected.problems:
             print_problems(loaded, rejected.problems)

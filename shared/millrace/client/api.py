@@ -78,6 +78,7 @@ class Millrace(Results, Schedules):
         watch: bool = True,
         env: Mapping[str, str] | None = None,
         traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> Job:
         """Submits a graph and returns once it is stored: it will run, whatever dies.
 
@@ -86,10 +87,11 @@ class Millrace(Results, Schedules):
         - env: environment variables of the job's Python. They are uploaded, and are in no message.
         - watch: be ready to follow its events at once.
         - traceparent: the span that the job's spans belong below (W3C); None: OpenTelemetry's current one, if there is one.
+        - tracestate: what goes beside it, as it is.
 
         A submission is not accepted any more when the time-out is nearly over, even if this process is gone.
         """
-        return self.begin_submit(graph, job, parameters, uploads, watch, env, traceparent).result()
+        return self.begin_submit(graph, job, parameters, uploads, watch, env, traceparent, tracestate).result()
 
     def repair(
         self,
@@ -125,12 +127,13 @@ class Millrace(Results, Schedules):
         watch: bool = True,
         env: Mapping[str, str] | None = None,
         traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> Submitting:
         """As `submit`, without waiting for the answer: many can be on their way."""
         graph = self._uploaded(graph, uploads, env)
         job = job or new_id(str(graph.get("name", "")))
         fields = {"job": job, "graph": graph, "parameters": dict(parameters or {})}
-        return self._begin(client.SubmitJob, job, fields, watch, headers(traceparent))
+        return self._begin(client.SubmitJob, job, fields, watch, headers(traceparent, tracestate))
 
     def run_schedule(self, schedule: str, job: str | None = None, watch: bool = True) -> Job:
         """Runs a schedule's graph now, beside its times, and returns as `submit` does. Raises NotFound."""

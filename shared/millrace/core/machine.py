@@ -89,7 +89,7 @@ class Publish(NamedTuple):
     key: str
     body: Body
     trace: str = ""
-    """The `traceparent` of who reads it; empty: that of its key (`runtime/envelope.py`)."""
+    """The place in a trace of who reads it (`trace_context.in_one`); empty: that of its key (`runtime/envelope.py`)."""
     after: str = ""
 
 

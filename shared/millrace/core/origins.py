@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .messages.execution import JobOrigin
-from .trace_context import HEADER
+from .trace_context import without
 
 ORIGIN = "origin"
 """The field of a JobGraph."""
@@ -16,7 +16,7 @@ def again(graph: Mapping[str, Any], job: str, **how: bool) -> dict[str, Any]:
     """The stored graph of a job as it is submitted again: it says so, and the trace in it is not that of the job before. how: `repair`,
     `keep_changed`."""
     wanted = {name: True for name, given in how.items() if given}
-    return {**{name: part for name, part in graph.items() if name != HEADER}, ORIGIN: {"job": job, **wanted}}
+    return {**without(graph), ORIGIN: {"job": job, **wanted}}
 
 
 def repairs_of(graph: Mapping[str, Any]) -> str | None:

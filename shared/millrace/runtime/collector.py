@@ -10,9 +10,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags, TraceState
 
 from millrace import __version__
+from millrace.core.trace_context import TraceContext
 
 from .traces import Span
 
@@ -41,8 +42,8 @@ class Collector:
         """The class is for reading, as its library says; its tracers would draw identifiers of their own."""
         return ReadableSpan(
             _sound(span.name),
-            context=_context(span.context.trace, span.context.span, remote=False),
-            parent=_context(span.context.trace, span.parent, remote=True) if span.parent else None,
+            context=_context(span.context, span.context.span, remote=False),
+            parent=_context(span.context, span.parent, remote=True) if span.parent else None,
             resource=self._resource,
             attributes={name: _sound(value) if isinstance(value, str) else value for name, value in span.attributes.items()},
             status=Status(StatusCode.UNSET) if span.failed is None else Status(StatusCode.ERROR, _sound(span.failed)),
@@ -52,8 +53,9 @@ class Collector:
         )
 
 
-def _context(trace: str, span: str, *, remote: bool) -> SpanContext:
-    return SpanContext(int(trace, 16), int(span, 16), remote, TraceFlags(TraceFlags.SAMPLED))
+def _context(context: TraceContext, span: str, *, remote: bool) -> SpanContext:
+    state = TraceState.from_header([context.state]) if context.state else None
+    return SpanContext(int(context.trace, 16), int(span, 16), remote, TraceFlags(TraceFlags.SAMPLED), state)
 
 
 def _sound(text: str) -> str:

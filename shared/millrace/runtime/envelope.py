@@ -1,4 +1,4 @@
-"""Headers of records: CloudEvents in binary mode, and `traceparent`, so that any tool can follow them."""
+"""Headers of records: CloudEvents in binary mode, and W3C's of a trace, so that any tool can follow them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from millrace.core.fold import OutboxRecord
 from millrace.core.messages.base import Part
-from millrace.core.trace_context import HEADER, TraceContext, span_of, trace_of
+from millrace.core.trace_context import TraceContext, fields_of, of_one, span_of, trace_of
 
 Headers = list[tuple[str, bytes]]
 
@@ -29,8 +29,8 @@ def of_output(scope: str, life: int, output: OutboxRecord) -> Headers:
     trace name the job's span in it. All others have the trace of their key: so those about one job share one, and the records for one
     receiver."""
     id = f"{scope}/{life}/{output.seq}"
-    trace = output.trace or str(TraceContext(trace_of(output.key), span_of(id)))
-    return [*_headers(id, output.type, scope), (HEADER, trace.encode())]
+    trace = of_one(output.trace) if output.trace else TraceContext(trace_of(output.key), span_of(id))
+    return [*_headers(id, output.type, scope), *((name, text.encode()) for name, text in fields_of(trace).items())]
 
 
 def of_record(scope: str, record: Part) -> Headers:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import structlog
 
 from millrace.core.messages.attempts import Fault
-from millrace.core.topics import DISPATCHER, JOB_MASTER, TASK_MANAGER
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.core.trace_context import TraceContext
 
 from .metrics import DROPPED, SENT, SPANS
@@ -96,6 +96,10 @@ STORE = SpanKind("store", DISPATCHER, "job", "its submission is taken in", "etcd
 QUEUE = SpanKind(
     "queue", JOB_MASTER, "job", "it is accepted",
     "it has its first slot, granted by the ResourceManager and offered by a TaskManager; or it ends without any", {},
+)  # fmt: skip
+SLOT = SpanKind(
+    "slot", RESOURCE_MANAGER, "job", "the ResourceManager has that the job wants more slots than it holds; or that it has lost one",
+    "it grants it one", {"millrace.task_manager": "whose slot it is", "millrace.slot": "its number there"},
 )  # fmt: skip
 ATTEMPT = SpanKind(
     "attempt", JOB_MASTER, "job", "it is sent to its TaskManager", "the JobMaster has its end",

@@ -403,7 +403,7 @@ class Cluster(Asked, Scheduled, Rescaling):
             redrive=lambda letter, _: self.sent.append(("redrive", letter.number)),
         )
 
-    def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, traceparent: Any = None) -> Job:
+    def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, *trace: Any) -> Job:
         if job == "taken":
             raise Refused("another job has this id")
         self.sent.append(("submit", (job, graph, uploads, env)))

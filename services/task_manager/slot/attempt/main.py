@@ -132,10 +132,11 @@ def _resolve_paths_in(work: str, session: Any) -> None:
 def _variables(spec: AttemptSpec) -> dict[str, str]:
     """What a script may know of itself; the commit key is the same for every attempt of a subtask."""
     names = {key: str(spec.get(key, "")) for key in ("job", "task", "subtask", "attempt")}
-    traceparent, resources = spec.get("traceparent"), spec.get("resources")
+    traceparent, resources, own = spec.get("traceparent"), spec.get("resources"), spec.get("env") or {}
+    trace = {"TRACEPARENT": traceparent, "TRACESTATE": spec.get("tracestate")} if traceparent and "TRACEPARENT" not in own else {}
     return {
         **({"MILLRACE_RESOURCES": json.dumps(resources)} if resources else {}),
-        **({"TRACEPARENT": traceparent} if traceparent and "TRACEPARENT" not in (spec.get("env") or {}) else {}),
+        **{name: text for name, text in trace.items() if text and name not in own},
         **{f"MILLRACE_{key.upper()}": value for key, value in names.items()},
         "MILLRACE_COMMIT_KEY": "{job}/{task}/{subtask}".format(**names),
     }

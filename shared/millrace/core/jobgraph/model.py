@@ -391,6 +391,8 @@ class JobGraph(_Model):
     traceparent: Annotated[str | None, BeforeValidator(_text_or_none)] = None
     """The publisher's place in a trace (W3C Trace Context); a header of that name is the usual way to give it. It is no part of what the
     job is, and ignored where it is malformed."""
+    tracestate: Annotated[str | None, BeforeValidator(_text_or_none)] = None
+    """What the publisher's own tools note beside `traceparent`: carried as it is, with the same rules."""
     origin: Origin | None = None
     """The job that this one was run again from; `millrace run-again` and `millrace repair` fill it in. Null: none."""
     result: str | None = None

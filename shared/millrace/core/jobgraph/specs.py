@@ -295,6 +295,8 @@ def _job_part(graph: JobGraph, time_zone: str | None = None) -> dict[str, Any]:
         part["env"] = dict(graph.env)
     if graph.traceparent:
         part["traceparent"] = graph.traceparent
+        if graph.tracestate:
+            part["tracestate"] = graph.tracestate
     if graph.sources:
         part["sources"] = {
             name: QueryPlace(file=place.file, line=place.line, indent=place.indent) for name, place in graph.sources.items()

@@ -289,6 +289,8 @@ class AttemptSpec(Open):
     """By vertex."""
     traceparent: str | None = None
     """The span that those of its own code belong below: the publisher's, or this attempt's where its TaskManager makes spans."""
+    tracestate: str | None = None
+    """The publisher's, beside it."""
     traced: bool = False
     """Its TaskManager makes spans of its Spark jobs: it is to note them."""
 

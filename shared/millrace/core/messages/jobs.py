@@ -211,6 +211,8 @@ class RequestSlots(Body):
     spare: Annotated[list[str], Field(exclude_if=lambda spare: not spare)] = empty(list)
     """So many slots more for second attempts of slow subtasks: the TaskManagers where these run now, and each wants another one. Granted
     only of what is free and no waiting job can use. Empty of a job whose slots have different profiles."""
+    trace: Annotated[str, Field(exclude_if=unless_set)] = ""
+    """The job's span, as `trace_context.in_one`, where spans are made: those of its slots belong below it."""
 
 
 LOST_KEPT = 5_000

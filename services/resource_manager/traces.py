@@ -1,0 +1,40 @@
+"""The spans of a job that a ResourceManager makes: one of each slot that it grants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millrace.core.fold import OutboxRecord
+from millrace.core.messages.slots import AllocateSlot
+from millrace.core.topics import Scope, task_manager_name
+from millrace.core.trace_context import of_one, span_of
+from millrace.runtime.hosting import Count
+from millrace.runtime.traces import ID, SLOT, Span, Traces, Value
+
+from .core.state import State
+
+
+def counting(counts: Mapping[str, Count], traces: Traces | None) -> Mapping[str, Count]:
+    """`counts`, and where traces are on, what makes spans of what is sent."""
+    if traces is None:
+        return counts
+
+    def count(said: OutboxRecord, state: State) -> None:
+        traces.put(granted(json.loads(said.value), state))
+
+    return {**counts, AllocateSlot.model_fields["type"].default: count}
+
+
+def granted(message: dict[str, Any], state: State) -> Iterator[Span]:
+    """Of an AllocateSlot; the state has when. None where the job's JobMaster makes no spans, and none of a grant that is over already: one
+    that is sent again by a later leader."""
+    body, name = AllocateSlot.model_validate(message["body"]), task_manager_name(Scope(message["to"]))
+    job, task_manager = state.jobs.get(body.job), state.task_managers.get(name)
+    slot = task_manager.slots.get(body.slot) if task_manager is not None else None
+    context = of_one(job.trace) if job is not None else None
+    if context is not None and slot is not None and slot.allocation == body.allocation and slot.waited is not None:
+        own = context.below(span_of(context.span, SLOT.name, body.allocation))
+        attributes: dict[str, Value | None] = {ID: body.job, "millrace.task_manager": name, "millrace.slot": body.slot}
+        yield SLOT.span(own, context.span, *slot.waited, attributes)
