@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from millrace.core.fold import OutboxRecord
 from millrace.core.messages.events import SUBMISSION
@@ -42,6 +43,7 @@ class Measures:
 
     def _accepted(self, output: OutboxRecord, state: State) -> None:
         metrics.JOBS_ACCEPTED.add()
+        metrics.JOBS_ORIGINS.add(_origin(json.loads(output.value)))
         live = state.live.get(output.key)
         stamp_ms = self._stamps.pop(live.offset, None) if live is not None else None
         if live is not None and stamp_ms is not None:
@@ -58,6 +60,14 @@ def shows(state: State) -> Iterator[Sample]:
     yield metrics.GRAPH_BYTES.of(state.live_graphs)
     yield metrics.SUBTASKS.of(state.live_subtasks)
     yield metrics.WAITING.of(state.waiting)
+
+
+def _origin(accepted: Mapping[str, Any]) -> str:
+    """Of a JobAccepted."""
+    if accepted.get("scheduled"):
+        return metrics.SCHEDULE
+    origin = accepted.get("origin")
+    return metrics.NEW if not origin else metrics.REPAIR if origin.get("repair") else metrics.AGAIN
 
 
 def _ended(output: OutboxRecord, state: State) -> None:

@@ -39,5 +39,9 @@ def _attempt(output: OutboxRecord, state: State) -> None:
         metrics.ATTEMPTS_ENDED.add(event["state"].lower())
 
 
-COUNTS: Mapping[str, Count] = {"AttemptStateChanged": _attempt}
+def _rescaled(output: OutboxRecord, state: State) -> None:
+    metrics.RESCALED.add()
+
+
+COUNTS: Mapping[str, Count] = {"AttemptStateChanged": _attempt, "JobRescaled": _rescaled}
 """Type of an output -> what counts it."""

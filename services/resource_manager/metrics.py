@@ -21,13 +21,16 @@ def shows(state: State) -> Iterator[Sample]:
     for task_manager in gently(state.task_managers.values()):
         for slot in list(task_manager.slots.values()):
             states[slot.state.value] = states.get(slot.state.value, 0) + 1
-    waiting = [job.since_ms for job in gently(state.jobs.values()) if job.waits]
+    waiting = [job for job in gently(state.jobs.values()) if job.waits]
+    since_ms = min((job.since_ms for job in waiting), default=state.stamp_ms)
     yield metrics.TASK_MANAGERS.of(len(state.task_managers))
     yield metrics.HOSTS_BLOCKED.of(len(state.blocklist.hosts))
+    yield metrics.PROVIDER_LEFT_OUT.of(len(state.workers.left_out))
     yield metrics.TASK_MANAGERS_STARTING.of(sum(each.state in PENDING_WORKER for each in gently(state.workers.known.values())))
     yield from metrics.SLOTS.counts(states)
     yield metrics.QUEUE_JOBS.of(len(waiting))
-    yield metrics.QUEUE_SECONDS.of(max(0, state.stamp_ms - min(waiting, default=state.stamp_ms)) / 1000)
+    yield metrics.QUEUE_NEVER.of(sum(job.never_ms is not None for job in waiting))
+    yield metrics.QUEUE_SECONDS.of(max(0, state.stamp_ms - since_ms) / 1000)
 
 
 def _gone(output: OutboxRecord, state: State) -> None:

@@ -133,6 +133,14 @@ def test_alerts_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names) >= 20
 
 
+def test_each_alert_is_tried_where_it_is_raised_and_where_it_is_not() -> None:
+    raised: dict[bool, set[str]] = {True: set(), False: set()}
+    for each in yaml("deploy/monitoring/rules_test.yml")["tests"]:
+        for tried in each.get("alert_rule_test", ()):
+            raised[bool(tried.get("exp_alerts"))].add(tried["alertname"])
+    assert raised[True] == raised[False] == {rule["alert"] for rule in rules()}
+
+
 @pytest.mark.skipif(PROMTOOL is None, reason="there is no promtool on PATH (Debian's package prometheus has it)")
 def test_prometheus_itself_takes_the_rules_and_raises_what_it_should() -> None:
     for arguments in (

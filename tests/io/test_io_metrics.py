@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr, ValidationError
 
+from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import OutboxRecord
 from millrace.io.kafka.bus import KafkaBus
 from millrace.runtime import metrics
@@ -224,6 +225,38 @@ def test_a_job_is_counted_with_where_its_time_went() -> None:
     spent_s = {"store": 0.25, "queue": 1, "start": 0.5, "plan": 0, "compute": 0.25, "exchange": 0, "publish": 0.125}
     assert after == pytest.approx(spent_s)  # other tests of the process have added what is no sum of halves
     assert value_of(metrics.JOBS_ENDED, "FAILED") == ended + 2
+
+
+@pytest.mark.parametrize(("more", "origin"), [
+    ("", "new"), (',"origin":{"job":"a"}', "again"), (',"origin":{"job":"a","repair":true}', "repair"),
+    (',"scheduled":{"schedule":"s","due":"2026-06-01T12:00:00+00:00","time_zone":"UTC"}', "schedule"),
+])  # fmt: skip
+def test_jobs_are_counted_by_what_they_come_of(more: str, origin: str) -> None:
+    from services.dispatcher.metrics import Measures
+
+    before = {each: value_of(metrics.JOBS_ORIGINS, each) for each in metrics.JOBS_ORIGINS.labels["origin"]}
+    Measures().counts["JobAccepted"](said("JobAccepted", value=f'{{"job":"j"{more}}}'), SimpleNamespace(live={}))
+    assert {each for each, count in before.items() if value_of(metrics.JOBS_ORIGINS, each) != count} == {origin}
+
+
+def test_rescales_are_counted() -> None:
+    from services.job_master.metrics import COUNTS
+
+    before = value_of(metrics.RESCALED)
+    COUNTS["JobRescaled"](said("JobRescaled"), SimpleNamespace())
+    assert value_of(metrics.RESCALED) == before + 1
+
+
+def test_agents_that_are_left_out_and_jobs_that_want_what_there_is_not_are_shown() -> None:
+    from services.resource_manager.core.state import Job, State
+    from services.resource_manager.metrics import shows
+
+    jobs = {"a": Job(wanted=1, since_ms=5_000), "b": Job(wanted=1, since_ms=9_000, never_ms=NowMs(1)), "c": Job(wanted=1, held=1)}
+    state = State(1, jobs=jobs, stamp_ms=AtMs(12_000))
+    state.workers.left_out = ["the agent at http://a:1 does not answer"]
+    found = {sample.metric: sample.value for sample in shows(state)}
+    assert [found[each] for each in (metrics.QUEUE_JOBS, metrics.QUEUE_NEVER, metrics.PROVIDER_LEFT_OUT)] == [2, 1, 1]
+    assert found[metrics.QUEUE_SECONDS] == 7
 
 
 def test_when_requests_came_is_kept_of_the_last_ones_alone() -> None:

@@ -19,7 +19,7 @@ from millrace.core.messages.schedules import Scheduled, ScheduleGraph, ScheduleP
 from millrace.core.topics import DISPATCHER
 from millrace.io.interfaces import Bus, Compare, Entry, Put, Store, Txn, Unavailable, pages
 from millrace.runtime.hosting import Term
-from millrace.runtime.metrics import FENCED
+from millrace.runtime.metrics import FENCED, SCHEDULE_TIMES
 from millrace.runtime.performer import Fence, Refused
 
 from ..core.state import State
@@ -193,6 +193,7 @@ class Firing:  # [R36]
         if not result.succeeded:
             self._fence.check_read(result.reads)
             return
+        SCHEDULE_TIMES.more(sum(each.times for each in progress.left_out if each not in known.progress.left_out))
         written = result.reads[key]
         assert written is not None, "it was put just now"
         known.progress, known.progress_revision, known.next_ms = progress, written.mod_revision, 0

@@ -244,6 +244,15 @@ EFFECT_RETRIES = Counted(
 
 JOBS = Shown("millrace_jobs", (DISPATCHER,), "Jobs that have not ended. Of the leader alone.", {"state": LIVE})
 JOBS_ACCEPTED = Counted("millrace_jobs_accepted_total", (DISPATCHER,), "Accepted jobs.")
+NEW, AGAIN, REPAIR, SCHEDULE = "new", "again", "repair", "schedule"
+JOBS_ORIGINS = Counted(
+    "millrace_jobs_origins_total", (DISPATCHER,), "The same by what they come of: submitted by themselves, run again from another job, "
+    "begun with what another one had finished, or a schedule's run.", {"origin": (NEW, AGAIN, REPAIR, SCHEDULE)},
+)  # fmt: skip
+SCHEDULE_TIMES = Counted(
+    "millrace_schedule_times_left_out_total", (DISPATCHER,), "Times of schedules that have no job: they were missed, the run before "
+    "still went on, the schedule was paused, or the job was not accepted.",
+)  # fmt: skip
 JOBS_REJECTED = Counted("millrace_jobs_rejected_total", (DISPATCHER,), "Submissions that were refused.", {"kind": REJECTED})
 JOBS_ENDED = Counted("millrace_jobs_ended_total", (DISPATCHER,), "Jobs that ended.", {"status": tuple(ENDED_BY.values())})
 JOB_SECONDS = Timed(
@@ -280,14 +289,22 @@ TASK_MANAGERS_FAILED = Counted(
     "millrace_task_managers_failed_total", (RESOURCE_MANAGER,),
     "Of those, how many were not started, did not register in time, or were lost.",
 )
+PROVIDER_LEFT_OUT = Shown(
+    "millrace_provider_left_out", (RESOURCE_MANAGER,), "Agents that do not answer, or refuse: none is started there. Or parts of another "
+    "provider.",
+)  # fmt: skip
 TASK_MANAGERS_GONE = Counted("millrace_task_managers_gone_total", (RESOURCE_MANAGER,), "TaskManagers that left, or were declared lost.")
 SLOTS = Shown(
     "millrace_slots", (RESOURCE_MANAGER,), "Slots of registered TaskManagers.", {"state": tuple(each.value for each in SlotState)},
 )  # fmt: skip
 QUEUE_JOBS = Shown("millrace_queue_jobs", (RESOURCE_MANAGER,), "Jobs that wait for a slot.")
+QUEUE_NEVER = Shown(
+    "millrace_queue_unfit_jobs", (RESOURCE_MANAGER,), "Of those, how many want slots that the cluster has none of, and can have none of."
+)
 QUEUE_SECONDS = Shown("millrace_queue_age_seconds", (RESOURCE_MANAGER,), "The longest time that a job has waited for its slots.")
 SHARD_JOBS = Shown("millrace_shard_jobs", (JOB_MASTER,), "Jobs of the shard.", SCOPE)
 SHARD_SLOTS = Shown("millrace_shard_slots", (JOB_MASTER,), "Slots that the jobs of the shard hold.", SCOPE)
+RESCALED = Counted("millrace_job_rescales_total", (JOB_MASTER,), "Times that a live job was given another parallelism.")
 ATTEMPTS_STARTED = Counted("millrace_attempts_started_total", (JOB_MASTER,), "Attempts that came to run.")
 SECOND_ATTEMPTS_STARTED = Counted(
     "millrace_second_attempts_started_total", (JOB_MASTER,), "Second attempts of slow subtasks that were deployed beside the first ones."
