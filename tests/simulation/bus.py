@@ -345,7 +345,9 @@ class MemoryReader:
         """Whether what was read is not in the log any more: it was cut below, or another log stands in its place."""
         if self._log is None:
             return False
-        return self._log is not log or any(end < self._next for end in log.cuts[self._cuts :])
+        if self._log is not log:
+            return True
+        return len(log.cuts) > self._cuts and any(end < self._next for end in log.cuts[self._cuts :])
 
     def close(self) -> None:
         self._closed = True

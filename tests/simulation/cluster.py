@@ -65,6 +65,7 @@ class Cluster:
         self.paused: dict[str, None] = {}  # names of processes that are stopped for a while (SIGSTOP)
         self.between: Callable[[], None] | None = None  # called whenever something has happened
         self.rounds = 0
+        self._stored: dict[str, tuple[int, StoredJob]] = {}  # job -> its entry as it was last looked at, and of which revision
         for name in (*control, *(f"task-manager/{number}" for number in range(1, task_managers + 1))):
             self.start(name)
 
@@ -119,7 +120,7 @@ class Cluster:
         chance.shuffle(steps)
         happened = self._supervise()
         for process, step in steps:
-            ready = process is None or (process.alive and not any(self.processes[name] is process for name in self.paused))
+            ready = process is None or (process.alive and not (self.paused and self._is_paused(process)))
             if ready and chance.random() >= SLEEPY and step():
                 happened = True
                 if self.between is not None:
@@ -131,6 +132,9 @@ class Cluster:
         living = [(name in self.paused, each) for name, each in self.processes.items() if each.alive]
         due_ms = min((each.due_ms(paused) for paused, each in living), default=now_ms + 50)
         clock.advance(min(max(due_ms - now_ms, 1), 50))
+
+    def _is_paused(self, process: Process) -> bool:
+        return any(self.processes[name] is process for name in self.paused)
 
     def _supervise(self) -> bool:
         """Starts processes again that ended themselves and ask for it, as who watches them does."""
@@ -171,7 +175,13 @@ class Cluster:
     def stored(self, job: str) -> StoredJob | None:
         """The job as it stands in etcd."""
         entry = self.world.job_entry(job)
-        return StoredJob.model_validate_json(entry.value) if entry is not None else None
+        if entry is None:
+            return None
+        revision, stored = self._stored.get(job, (0, None))
+        if stored is None or revision != entry.mod_revision:
+            stored = StoredJob.model_validate_json(entry.value)
+            self._stored[job] = (entry.mod_revision, stored)
+        return stored
 
     def ended(self, *jobs: str) -> bool:
         """Whether these jobs have ended, and nothing is left to be done for them."""

@@ -82,8 +82,9 @@ class NotedLoop(ScopeLoop):
             return True
         if self._damage is not None:
             return False
-        unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
-        return unread or self.stale or self._giving_away.is_set() or (self._sending.awaits and self.around.bus.has_answers)
+        if self.stale or self._giving_away.is_set() or (self.around.bus.has_answers and self._sending.awaits):
+            return True
+        return isinstance(self._reader, PacedReader) and self._reader.has_news()
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
@@ -238,18 +239,19 @@ class ControlProcess:
 
     def ready(self) -> list[Callable[[], bool]]:
         """The steps for which there is something to do."""
-        found: list[Callable[[], bool]] = []
         if self.ended:
             return [self._end]
+        now_ms = self.world.clock.now_ms()
+        found: list[Callable[[], bool]] = []
         if self.bus.moves:
             found.append(self.bus.some)
-        if self.world.clock.now_ms() >= self._beat_ms or (self._beats_well and self.beat.lost):
+        if now_ms >= self._beat_ms or (self._beats_well and self.beat.lost):
             found.append(self._beats)
-        if len(self.loops) > 1 and self.world.clock.now_ms() >= self._balance_ms:
+        if len(self.loops) > 1 and now_ms >= self._balance_ms:
             found.append(self._balances)
         found += [turn for loop, turn in self._turns if loop.is_due()]
         found += [performer.turn for performer in self._performers if performer.waits]
-        if self._copies and self._copies[0][0] <= self.world.clock.now_ms():
+        if self._copies and self._copies[0][0] <= now_ms:
             found.append(self._copied)
         if self._port is not None and self._port.waits:
             found.append(self._port_turn)

@@ -117,10 +117,12 @@ class SimulatedSlots:
             self._start(slot, world.timing.start)
 
     def due_ms(self) -> int | None:
-        due = [self._later[0][0]] if self._later else []
-        if any(not each.ends for each in self._running.values()):
-            due.append(self._heard_ms + self._patience_ms)
-        return min(due, default=None)
+        due_ms = self._later[0][0] if self._later else None
+        for running in self._running.values():
+            if not running.ends:
+                alone_ms = self._heard_ms + self._patience_ms
+                return alone_ms if due_ms is None else min(due_ms, alone_ms)
+        return due_ms
 
     def turn(self) -> bool:
         """What is due happens."""

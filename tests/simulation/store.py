@@ -110,7 +110,7 @@ class MemoryEtcd:
         return self._entries.get(key)
 
     def entries(self, prefix: str) -> list[Entry]:
-        return [self._entries[key] for key in sorted(self._entries, key=_bytes) if key.startswith(prefix)]
+        return [self._entries[key] for key in sorted([key for key in self._entries if key.startswith(prefix)], key=_bytes)]
 
     def txn(self, txn: Txn) -> TxnResult:
         _check(txn)

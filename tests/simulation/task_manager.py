@@ -95,6 +95,7 @@ class TaskManagerProcess:
         self.slots.profiles = [Profile.of(memory_mb, *each) for memory_mb in deciding["slots_memory_mb"]]
         self.shell.use(self.slots)
         self._begin_ms = 0
+        self._tick_ms = 0  # when the next tick is due; only a turn changes that
         self._asked_to_stop = self._has_news = self._gone = False
 
     @property
@@ -116,12 +117,13 @@ class TaskManagerProcess:
         folded, slots_ms = self.journal.folded, self.slots.due_ms()
         if paused:
             return self.world.clock.now_ms() + 50 if slots_ms is None else slots_ms
-        due_ms = self._begin_ms if folded is None else min(self.shell.due_ms, self.shell.inbox.asks_ms)
+        due_ms = self._begin_ms if folded is None else min(self._tick_ms, self.shell.inbox.asks_ms)
         return int(due_ms if slots_ms is None else min(due_ms, slots_ms))
 
     def ready(self) -> list[Callable[[], bool]]:
         """The steps for which there is something to do."""
-        now_ms, folded, found = self.world.clock.now_ms(), self.journal.folded, list[Callable[[], bool]]()
+        now_ms, folded = self.world.clock.now_ms(), self.journal.folded
+        found: list[Callable[[], bool]] = []
         if self.bus.moves:
             found.append(self._send)
         if folded is None:
@@ -129,9 +131,9 @@ class TaskManagerProcess:
                 found.append(self._begin)
         else:
             reader = self.shell.inbox.reader
-            if not self._gone and isinstance(reader, PacedReader) and (self.shell.inbox.asks_ms <= now_ms or reader.has_news()):
+            if not self._gone and isinstance(reader, PacedReader) and (reader.has_news() or self.shell.inbox.asks_ms <= now_ms):
                 found.append(self._read)
-            if self._has_news or self.shell.due_ms <= now_ms:
+            if self._has_news or self._tick_ms <= now_ms:
                 found.append(self._turn)
         slots_ms = self.slots.due_ms()
         if slots_ms is not None and slots_ms <= now_ms:
@@ -141,6 +143,7 @@ class TaskManagerProcess:
     def _begin(self) -> bool:
         try:
             self.shell.begin()
+            self._tick_ms = self.shell.due_ms
         except Unavailable:
             self._begin_ms = self.world.clock.now_ms() + WAIT_MS
         return True
@@ -172,6 +175,7 @@ class TaskManagerProcess:
     def _turn(self) -> bool:
         appended, self._has_news = self.bus.appended, False
         turned = self.shell.turn(0)
+        self._tick_ms = self.shell.due_ms
         check(self.shell.state)
         if self.over is not None:
             if self.over.code == STOPPED:

@@ -216,7 +216,8 @@ def test_a_seed_tells_all_that_happens() -> None:
 
 
 def test_no_hash_of_python_decides() -> None:
-    assert _hash_of(7, "1") == _hash_of(7, "2")
+    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # than here
+    assert _hash_of(7, other) == Trial(7).run()
 
 
 def _hash_of(seed: int, hash_seed: str) -> str:

@@ -55,6 +55,7 @@ class World:
         self.broker = MemoryBroker(self.clock)
         self.broker.ensure_topics((each.name, each.count(self.topology), each.config()) for each in TOPICS)
         self.etcd = MemoryEtcd(self.clock)
+        self._schedules = (0, False)  # whether there were any, at this revision
         drawn = random.Random(f"cluster {self.seed}{' beside another' if self.beside else ''}")
         self.cluster = f"{drawn.getrandbits(128):032x}"
         bus = MemoryBus(self.broker, client_id="provision", on_fatal=lambda reason: None)
@@ -75,7 +76,11 @@ class World:
 
     @property
     def has_schedules(self) -> bool:
-        return bool(self.etcd.entries(f"{PREFIX}schedules/"))
+        revision, found = self._schedules
+        if revision != self.etcd.revision:
+            found = bool(self.etcd.entries(f"{PREFIX}schedules/"))
+            self._schedules = (self.etcd.revision, found)
+        return found
 
     def job_entry(self, job: str) -> StoreEntry | None:
         """What a Dispatcher has put under the job's key; None: nothing, or it is of somebody else."""
@@ -257,9 +262,10 @@ class PacedReader(MemoryReader):
 
     def has_news(self) -> bool:
         """Whether a poll that waits would end now."""
+        if self._broker.paused or self._bus.cut_off or self._bus.deaf:
+            return False
         log = self._broker.log(self._topic, self._partition)
-        quiet = log.first <= self._next == log.end and not self._is_cut(log)
-        return not (self._broker.paused or self._bus.cut_off or self._bus.deaf or quiet)
+        return not log.first <= self._next == log.first + len(log.records) or self._is_cut(log)
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
         if (self._bus.cut_off or self._bus.deaf) and not self._closed:

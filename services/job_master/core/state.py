@@ -313,20 +313,24 @@ def check(state: State) -> None:  # [R5]
         assert not job.kept_untold, f"{job.id}: nobody is told that {job.kept_untold} are kept"
         in_slots = {}
         for name, task in job.tasks.items():
-            _check_task(f"{job.id} {name}", task, job.status in (*ENDING_JOB, *ENDED_JOB))
-            _check_seconds(f"{job.id} {name}", task, job.of_seconds(name))
+            at = f"{job.id} {name}"
+            _check_task(at, task, job.status in (*ENDING_JOB, *ENDED_JOB))
+            rivals: dict[int, Rival] = {}
+            if (its := job.seconds.get(name)) is not None:
+                _check_seconds(at, task, its)
+                rivals = its.rivals
             for index, subtask in task.rows.items():
-                where = f"{job.id} {name}[{index}]"
-                assert (subtask.allocation is not None) == (subtask.state in IN_SLOT), f"{where}: {subtask}"
+                assert (subtask.allocation is not None) == (subtask.state in IN_SLOT), f"{at}[{index}]: {subtask}"
                 if subtask.allocation is not None:
-                    assert subtask.allocation not in in_slots, f"{where}: two attempts in {subtask.allocation}"
+                    assert subtask.allocation not in in_slots, f"{at}[{index}]: two attempts in {subtask.allocation}"
                     in_slots[subtask.allocation] = (name, index)
-                if (rival := job.of_seconds(name).rivals.get(index)) is not None:
-                    _check_rival(where, subtask, rival)
-                    assert rival.allocation not in in_slots, f"{where}: two attempts in {rival.allocation}"
+                if (rival := rivals.get(index)) is not None:
+                    _check_rival(f"{at}[{index}]", subtask, rival)
+                    assert rival.allocation not in in_slots, f"{at}[{index}]: two attempts in {rival.allocation}"
                     in_slots[rival.allocation] = (name, index)
-                assert (subtask.outputs is not None) == (subtask.state is ExecutionState.FINISHED), where
-                assert subtask.kept is None or subtask.outputs is not None and place_job(subtask.kept) in job.kept_of, where
+                assert (subtask.outputs is not None) == (subtask.state is ExecutionState.FINISHED), f"{at}[{index}]"
+                kept = subtask.kept
+                assert kept is None or subtask.outputs is not None and place_job(kept) in job.kept_of, f"{at}[{index}]"
         slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
         assert slots == in_slots, f"{job.id}: slots hold {slots}, subtasks say {in_slots}"
         assert not (job.status in ENDED_JOB and job.slots), f"{job.id} has ended and holds slots"

@@ -25,6 +25,8 @@ class Sending:
     @property
     def awaits(self) -> str:
         """A topic whose next acknowledgement is worth waiting for; empty: nothing waits."""
+        if not self._deferred:
+            return ""
         return next((each for waiting in self._deferred.values() for each in self._before(waiting[0][1].spoken).values()), "")
 
     def send(self, action: Speak) -> None:
