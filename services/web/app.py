@@ -21,6 +21,7 @@ from .again import Answers, KeepAnswers
 from .api import api
 from .commands import Commands
 from .flink.app import FlinkErrors, ForFlink, flink
+from .flink.dashboard import Dashboard
 from .flink.fetcher import MetricFetcher
 from .follow import Follows
 from .kept import Kept
@@ -81,7 +82,8 @@ def application(
     storage = storage or Storage("memory://none")
     kept, processes = Kept(view, commands, storage, stored), processes or Processes(commands, storage)
     fetcher = MetricFetcher(processes, metrics_fetch_interval_ms / 1000)
-    app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard, processes, fetcher))
+    dashboard = Dashboard(flink_dashboard) if flink_dashboard is not None else None  # what is wrong with its folder is said at the start
+    app.add_middleware(ForFlink, flink=lambda: flink(view, commands, kept, shown or {}, dashboard, processes, fetcher))
     app.add_middleware(Limits)
     app.add_middleware(Guard, login=login, settings=access)
     origins = access.origins if access is not None else []

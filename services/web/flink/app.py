@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,11 +25,11 @@ from .source import Source
 
 
 def flink(
-    view: View, commands: Commands, kept: Kept, settings: Mapping[str, str], dashboard: Path | None, processes: Processes,
+    view: View, commands: Commands, kept: Kept, settings: Mapping[str, str], dashboard: Dashboard | None, processes: Processes,
     fetcher: MetricFetcher,
 ) -> FastAPI:  # fmt: skip
     """The application, for paths without a prefix. settings: what is shown as the JobManager's configuration; no secrets. dashboard: the
-    folder with the files of Flink's own, which are answered as they are."""
+    files of Flink's own, which are answered as they are."""
     app = FastAPI(
         title="Millrace, as Apache Flink's REST API",
         version=VERSION,
@@ -52,7 +51,7 @@ def flink(
         app.include_router(router)
     app.openapi = functools.cache(functools.partial(_described, app))  # type: ignore[method-assign]  # as FastAPI documents it
     if dashboard is not None:
-        app.mount("/", Dashboard(dashboard))
+        app.mount("/", dashboard)
     return app
 
 
@@ -75,10 +74,11 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 
 class ForFlink:
-    """Passes Flink's paths to Flink's application, and all others on."""
+    """Passes Flink's paths to Flink's application, and all others on. `flink` makes it at the first request for it: it has as many routes
+    as the rest, and most clusters are never asked for one."""
 
-    def __init__(self, app: ASGIApp, flink: ASGIApp) -> None:
-        self._app, self._flink = app, flink
+    def __init__(self, app: ASGIApp, flink: Callable[[], ASGIApp]) -> None:
+        self._app, self._flink = app, functools.cache(flink)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope["path"]) if scope["type"] == "http" else None
@@ -87,7 +87,7 @@ class ForFlink:
         elif path is None:
             await self._app(scope, receive, send)
         else:
-            await self._flink({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+            await self._flink()({**scope, "path": path, "raw_path": path.encode()}, receive, send)
 
 
 class FlinkErrors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import hashlib
 import json
 import secrets
@@ -26,11 +27,17 @@ from millrace.io.http.server import HttpServer
 CLIENT, SECRET = "millrace", "client s3cr3t/+"
 
 
+@functools.cache
+def first_key() -> rsa.RSAPrivateKey:
+    """Of every provider of a run: to make one takes long."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 class Provider:
     """Serves on loopback from `start` to `stop`. `person`: the claims of whoever logs in."""
 
     def __init__(self) -> None:
-        self.keys: dict[str, Any] = {"first": rsa.generate_private_key(public_exponent=65537, key_size=2048)}
+        self.keys: dict[str, Any] = {"first": first_key()}
         self.person: dict[str, Any] = {"sub": "u1", "groups": ["engineers"]}
         self.secret, self.methods = "", ["client_secret_basic"]
         self.asked: Counter[str] = Counter()

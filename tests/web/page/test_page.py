@@ -46,6 +46,15 @@ def web(cluster: Cluster) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def seen() -> Iterator[TestClient]:
+    """The page, for those who only look at it: one for all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+        with TestClient(Cluster(NOW, 120).app(), base_url="http://127.0.0.1", follow_redirects=False) as client:
+            yield client
+
+
 def said(html: str) -> str:
     """What a reader sees, on one line."""
     html = re.sub(r"<(svg|script|title)\b.*?</\1>", " ", html, flags=re.DOTALL)
@@ -59,8 +68,8 @@ def token(web: TestClient) -> str:
 
 
 @pytest.mark.parametrize("path", SCREENS)
-def test_a_screen_obeys_its_own_policy_and_tells_no_secret(web: TestClient, path: str) -> None:
-    answer = web.get(f"/page{path}")
+def test_a_screen_obeys_its_own_policy_and_tells_no_secret(seen: TestClient, path: str) -> None:
+    answer = seen.get(f"/page{path}")
     assert answer.status_code == 200
     assert answer.headers["content-security-policy"] == POLICY and "unsafe" not in POLICY
     html = answer.text
@@ -70,8 +79,8 @@ def test_a_screen_obeys_its_own_policy_and_tells_no_secret(web: TestClient, path
     assert html.count("<h1") == 1
 
 
-def test_the_overview_says_what_needs_somebody(web: TestClient) -> None:
-    text = said(web.get("/page/").text)
+def test_the_overview_says_what_needs_somebody(seen: TestClient) -> None:
+    text = said(seen.get("/page/").text)
     assert "2 jobs failed in the last day, 2 jobs wait, 1 slot is broken, the rest is well" in text
     assert f"{FAILED} failed 5 min ago delays: a column with name `late_ratio` cannot be resolved. Did you mean `late_share`?" in text
     assert "Slot 1 of task-manager-3 is broken" in text and "task-manager-4 is gone 7 s ago no heartbeat for 612 ms" in text
@@ -109,9 +118,9 @@ def test_a_cluster_without_anything_says_so_on_every_screen() -> None:
             assert answer.status_code == 200 and text in said(answer.text), path
 
 
-def test_jobs_are_searched_filtered_sorted_and_paged(web: TestClient) -> None:
+def test_jobs_are_searched_filtered_sorted_and_paged(seen: TestClient) -> None:
     def found(query: str) -> list[str]:
-        return re.findall(r'<tr id="r-([^"]+)"', web.get(f"/page/jobs{query}").text)
+        return re.findall(r'<tr id="r-([^"]+)"', seen.get(f"/page/jobs{query}").text)
 
     assert found("")[:2] == [RUNNING, WAITING]
     assert len(found("")) == 50 and not set(found("")) & set(found("?start=50"))
@@ -120,9 +129,9 @@ def test_jobs_are_searched_filtered_sorted_and_paged(web: TestClient) -> None:
     assert found("?q=tm:task-manager-4") == [RUNNING]
     assert found("?q=flight+since:10m") == [RUNNING, FAILED]
     assert found("?q=state:live&sort=took")[0] == STUCK
-    assert "state:runing is no state" in said(web.get("/page/jobs?q=state:runing").text)
-    assert "None of" in said(web.get("/page/jobs?q=nothing-is-called-so").text)
-    assert web.get("/page/jobs?sort=x").status_code == 400 and web.get("/page/jobs?x=1").status_code == 400
+    assert "state:runing is no state" in said(seen.get("/page/jobs?q=state:runing").text)
+    assert "None of" in said(seen.get("/page/jobs?q=nothing-is-called-so").text)
+    assert seen.get("/page/jobs?sort=x").status_code == 400 and seen.get("/page/jobs?x=1").status_code == 400
 
 
 def test_jobs_that_came_since_are_held_back_until_they_are_asked_for(web: TestClient, cluster: Cluster) -> None:
@@ -134,27 +143,27 @@ def test_jobs_that_came_since_are_held_back_until_they_are_asked_for(web: TestCl
     assert 'id="r-new-1"' in web.get("/page/jobs").text
 
 
-def test_a_running_job_shows_its_graph_attempts_and_critical_path(web: TestClient) -> None:
-    html = web.get(f"/page/jobs/{RUNNING}").text.replace("\u00a0", " ")
+def test_a_running_job_shows_its_graph_attempts_and_critical_path(seen: TestClient) -> None:
+    html = seen.get(f"/page/jobs/{RUNNING}").text.replace("\u00a0", " ")
     text = said(html)
     assert "5 of 7 finished, 1 runs" in text and "8, of them 1 moved" in text
     assert '">245,290 rows<small>so far · 20,110/s</small>' in html, "what has ended, and what runs"
-    assert "longest [1] 3.6 s, median 3.2 s" in web.get(f"/page/jobs/{RUNNING}?task=flights").text.replace("\u00a0", " ")
+    assert "longest [1] 3.6 s, median 3.2 s" in seen.get(f"/page/jobs/{RUNNING}?task=flights").text.replace("\u00a0", " ")
     assert "336,776 rows" in html and "5 of 8 Spark tasks" in text
     assert "critical path: @plan[0] 684 ms, flights[1] 3.6 s, joined[1] 6.5 s" in text
     assert "Lost, moved: task-manager-4 was lost (no heartbeat for 612 ms)" in text
     assert 'aria-label="joined[1] attempt 2 on task-manager-2: Running, 6.5 s so far, from 5.9 s after acceptance"' in html
 
 
-def test_what_a_running_job_does_now_is_asked_of_its_attempts(web: TestClient) -> None:
-    html = web.get(f"/page/jobs/{RUNNING}?tab=now").text
+def test_what_a_running_job_does_now_is_asked_of_its_attempts(seen: TestClient) -> None:
+    html = seen.get(f"/page/jobs/{RUNNING}?tab=now").text
     text = said(html)
     assert "joined[1] attempt 2 on task-manager-2 For 6.5 s: stages 1 of 3, Spark tasks 5 of 8; 120,400 rows read, 81,030 written" in text
     assert "join of flights and &lt;b&gt;&amp;amp; weather 5 of 8" in text and "1 ranking.py:16 rank 2 pyspark/sql" in text
     assert '<li class="hit"><b>1</b><span>ranking.py:16 rank' in html
     assert f"millrace inspect {RUNNING}" in text
-    assert "No attempt says what it does it waits for slots" in said(web.get(f"/page/jobs/{WAITING}?tab=now").text)
-    ended = web.get(f"/page/jobs/{FINISHED}?tab=now").text
+    assert "No attempt says what it does it waits for slots" in said(seen.get(f"/page/jobs/{WAITING}?tab=now").text)
+    ended = seen.get(f"/page/jobs/{FINISHED}?tab=now").text
     assert "None runs at this moment." in said(ended) and "Now" not in re.findall(r'class="tab"[^>]*>(\w+)', ended)
 
 
@@ -167,8 +176,8 @@ def test_what_spark_has_done_is_a_table_of_attempts(web: TestClient, cluster: Cl
     assert "No attempt has said what its Spark does" in said(web.get(f"/page/jobs/{WAITING}?tab=work").text)
 
 
-def test_a_failed_job_begins_with_its_cause_and_the_line(web: TestClient) -> None:
-    html = web.get(f"/page/jobs/{FAILED}").text
+def test_a_failed_job_begins_with_its_cause_and_the_line(seen: TestClient) -> None:
+    html = seen.get(f"/page/jobs/{FAILED}").text
     text = said(html)
     assert "delays failed: a column with name `late_ratio` cannot be resolved. Did you mean `late_share`?" in text
     assert "Mend the query at the line that the message names." in text
@@ -177,37 +186,37 @@ def test_a_failed_job_begins_with_its_cause_and_the_line(web: TestClient) -> Non
     assert text.index("delays failed") < text.index("Graph") < text.index("Timeline of attempts")
 
 
-def test_a_waiting_job_says_why_its_place_and_how_it_moved(web: TestClient) -> None:
-    text = said(web.get(f"/page/jobs/{WAITING}").text)
+def test_a_waiting_job_says_why_its_place_and_how_it_moved(seen: TestClient) -> None:
+    text = said(seen.get(f"/page/jobs/{WAITING}").text)
     assert "1 of 1 in line 0 of 2 slots: of 10 slots of 3 TaskManagers 8 are busy" in text
     assert "Place so far 3, 2, 1" in text and "RUNNING, no attempt yet" in text
-    assert "It fits into no slot as things are" in said(web.get(f"/page/jobs/{STUCK}").text)
+    assert "It fits into no slot as things are" in said(seen.get(f"/page/jobs/{STUCK}").text)
 
 
-def test_a_finished_job_begins_with_its_rows(web: TestClient) -> None:
-    text = said(web.get(f"/page/jobs/{FINISHED}").text)
+def test_a_finished_job_begins_with_its_rows(seen: TestClient) -> None:
+    text = said(seen.get(f"/page/jobs/{FINISHED}").text)
     assert "43 rows , 6 columns, all of them." in text and "Frontier Airlines Inc." in text and "NULL" in text
     assert text.index("43 rows") < text.index("Graph") and "compute 6.9 s" in text
 
 
-def test_logs_are_of_an_attempt_that_the_job_had_and_of_no_other_path(web: TestClient) -> None:
-    shown = said(web.get(f"/page/jobs/{FAILED}?tab=logs&find=error").text)
+def test_logs_are_of_an_attempt_that_the_job_had_and_of_no_other_path(seen: TestClient) -> None:
+    shown = said(seen.get(f"/page/jobs/{FAILED}?tab=logs&find=error").text)
     assert "late_ratio cannot be resolved" in shown and "Finished task" not in shown
-    elsewhere = web.get(f"/page/jobs/{FAILED}?tab=logs&attempt=../../../etc/passwd").text
+    elsewhere = seen.get(f"/page/jobs/{FAILED}?tab=logs&attempt=../../../etc/passwd").text
     assert f"of {FAILED}/delays+ranked+report/0/1" in elsewhere
 
 
 @pytest.mark.parametrize("path", [
     "/static/x/../shell.py", "/static/x/..%2fshell.py", "/static/x/%2e%2e", "/static/x/nothing.css", "/static/x/", "/static//etc/passwd",
 ])  # fmt: skip
-def test_no_address_reaches_the_file_system(web: TestClient, path: str) -> None:
-    assert web.get(f"/page{path}").status_code == 404
+def test_no_address_reaches_the_file_system(seen: TestClient, path: str) -> None:
+    assert seen.get(f"/page{path}").status_code == 404
 
 
-def test_what_is_not_there_is_said_in_words(web: TestClient) -> None:
-    answer = web.get("/page/jobs/nothing")
+def test_what_is_not_there_is_said_in_words(seen: TestClient) -> None:
+    answer = seen.get("/page/jobs/nothing")
     assert answer.status_code == 404 and "millrace show nothing knows older ones" in said(answer.text)
-    assert web.get("/page/taskmanagers/nothing").status_code == 404
+    assert seen.get("/page/taskmanagers/nothing").status_code == 404
 
 
 def test_the_same_screen_is_not_sent_twice(web: TestClient, cluster: Cluster) -> None:
@@ -320,11 +329,11 @@ def test_what_all_dead_letters_would_come_to_is_asked_for_at_once(web: TestClien
     assert "None of them would be accepted now" in none and "Send 0" not in none
 
 
-def test_a_chosen_dead_letter_says_what_would_become_of_it(web: TestClient) -> None:
-    assert "It would be accepted now, as far as can be told" in said(web.get("/page/letters?letter=400").text)
-    wrong = said(web.get("/page/letters?letter=401").text)
+def test_a_chosen_dead_letter_says_what_would_become_of_it(seen: TestClient) -> None:
+    assert "It would be accepted now, as far as can be told" in said(seen.get("/page/letters?letter=400").text)
+    wrong = said(seen.get("/page/letters?letter=401").text)
     assert "Sent again it would come to nothing still wrong: its id is another job's, and stays so" in wrong
-    assert "Sent again it would come to nothing gone: letter 402 keeps" in said(web.get("/page/letters?letter=402").text)
+    assert "Sent again it would come to nothing gone: letter 402 keeps" in said(seen.get("/page/letters?letter=402").text)
 
 
 # what others made
@@ -337,10 +346,10 @@ def test_files_of_others_are_those_of_their_packages_with_their_licences() -> No
     assert told.count("SIL OPEN FONT LICENSE Version 1.1") == 2 and "Zero-Clause BSD" in told
 
 
-def test_files_are_cached_for_ever_under_a_name_that_changes_with_them(web: TestClient) -> None:
+def test_files_are_cached_for_ever_under_a_name_that_changes_with_them(seen: TestClient) -> None:
     version, files = static_files()
     assert {"page.css", "page.js", "idiomorph.min.js", "licences.txt", "icon.svg"} <= files.keys()
-    answer = web.get(f"/page/static/{version}/page.css")
+    answer = seen.get(f"/page/static/{version}/page.css")
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert answer.headers["content-type"].startswith("text/css")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,20 @@ def test_each_question_has_three_answers_and_a_place() -> None:
         assert question.endswith("?") and "**" in ours and where.startswith("`/") and flink and spark, question
 
 
+@pytest.fixture(scope="module")
+def seen() -> Iterator[TestClient]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+        with TestClient(Cluster(NOW).app(), base_url="http://127.0.0.1") as web:
+            yield web
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_what_is_said_of_our_page_stands_there(row: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+def test_what_is_said_of_our_page_stands_there(row: list[str], seen: TestClient) -> None:
     shown = ""
-    with TestClient(Cluster(NOW).app(), base_url="http://127.0.0.1") as web:
-        for path in re.findall(r"`([^`]+)`", row[2]):
-            answer = web.get("/page" + re.sub(r"[A-Z]+", lambda found: JOBS[found[0]], path))
-            assert answer.status_code == 200, path
-            shown += html.unescape(re.sub(r"\s+", " ", answer.text)).replace("\u00a0", " ")
+    for path in re.findall(r"`([^`]+)`", row[2]):
+        answer = seen.get("/page" + re.sub(r"[A-Z]+", lambda found: JOBS[found[0]], path))
+        assert answer.status_code == 200, path
+        shown += html.unescape(re.sub(r"\s+", " ", answer.text)).replace("\u00a0", " ")
     words = re.findall(r"\*\*([^*]+)\*\*", row[1])
     assert [each for each in words if each not in shown] == []
