@@ -28,7 +28,7 @@ def rows(*tables: str) -> set[tuple[str, str]]:
 
 def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Any) -> None:
     app = Cluster(1, 1).app(login=login_of(tmp_path))
-    flink = next(each.kwargs["flink"] for each in app.user_middleware if "flink" in each.kwargs)
+    flink = next(each.kwargs["flink"] for each in app.user_middleware if "flink" in each.kwargs)()
     for of, tables in ((app, (TABLE, PAGE)), (flink, (FLINK,))):
         there = {(method, re.sub(r"\{[^}:]*(:path)?\}", r"{\1}", path)) for method, path in routes(of)}
         assert there - rows(*tables) == set(), "a route without a row: say in access/roles.py who may use it"
