@@ -20,6 +20,7 @@ from millrace.core.messages.processes import AskProcess
 from millrace.core.topics import PROCESS_QUESTIONS
 
 from .recorded import Recorded
+from .repairs import has_kept, kept_alike
 
 KEPT = frozenset({
     "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
@@ -27,10 +28,10 @@ KEPT = frozenset({
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
     "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices", "waiting",
     "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
-    "group", "profile",
+    "group", "profile", "places", "planned_by", "kept", "kept_from",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
-KEPT_WHOLE = frozenset({"allocations", "free", "queues", "spare", "starts_to_send"})
+KEPT_WHOLE = frozenset({"allocations", "free", "kept_of", "queues", "spare", "starts_to_send"})
 """Fields that hold nothing but ids, however deep."""
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
@@ -121,10 +122,17 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
             value = {**value, "log": token(str(value.get("log")))}
         if field in MAPS:
             return {name: _edge(inner, token) if field == "inputs" else walk(inner, token) for name, inner in value.items()}
-        return {name: walk(inner, token, name) for name, inner in value.items()}
+        return _fields(value, token)
     if isinstance(value, list):
         return [walk(inner, token, "" if isinstance(inner, dict) else field) for inner in value]  # maps of a list have fields
     return _text(value, token, field) if isinstance(value, str) else value
+
+
+def _fields(value: dict[str, Any], token: Text) -> dict[str, Any]:
+    found = {name: walk(inner, token, name) for name, inner in value.items()}
+    if "planned_by" in value and "jobs" in value:  # of Kept, where it is a map of ids to ids
+        found["jobs"] = value["jobs"]
+    return kept_alike(value, found) if token is not _nothing and has_kept(value) else found
 
 
 def _text(text: str, token: Text, field: str) -> str:
