@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.machine import Born, Configured, Do, PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.messages.links import LINKS
 from millrace.core.topics import DISPATCHER
@@ -29,6 +29,7 @@ from tests.core.of_dispatcher import (
     settled,
     stored,
 )
+from tests.core.of_job_master import ONE, TM, Shard
 
 CAUSE = {"kind": "analysis", "message": "no such column", "vertex": "v", "detail": "a stack trace", "retryable": False}
 
@@ -157,9 +158,39 @@ def test_etcd_is_asked_about_a_job_that_runs_and_is_not_known_here(stands: str |
     assert world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING"), sender=SHARD) == []
     said = world.tell(effects.JobFound(job=JOB, stands=stored(state=stands) if stands else None))
     told = [each.body for each in said if isinstance(each, Say)]
-    assert [type(each) for each in told] == {"clean": [jobs.JobRetired], "accepted": [jobs.StartJob], None: []}[stands]
-    assert all(each.acceptance == "0.9" for each in told)
+    assert [type(each) for each in told] == {"clean": [jobs.JobRetired], "accepted": [jobs.StartJob], None: [jobs.CancelStartedJob]}[stands]
+    assert all(each.acceptance == "0.9" for each in told if stands)
     assert not (world.state.unverified_reports or world.state.lookups)
+
+
+def test_a_job_that_is_in_no_store_is_canceled_and_forgotten() -> None:
+    """Somebody deleted its key, and the log that was told of it is lost: no client could end its attempts, which may go on for ever."""
+    world, shard = settled(), Shard()
+    shard.start(ONE, JOB)
+    shard.offer("a1", job=JOB)
+    for body in (jobs.JobMasterStarted(job=JOB, status="RUNNING"), jobs.JobStatusChanged(job=JOB, status="RUNNING")):
+        world.tell(body, sender=SHARD)
+    [cancel] = world.tell(effects.JobFound(job=JOB, stands=None))
+    assert cancel == Say(SHARD, jobs.CancelStartedJob(job=JOB))
+    assert slots.CancelTasks in [type(each.body) for each in shard(cancel.body) if isinstance(each, Say)]
+    done = shard(slots.TaskStateChanged(allocation="a1", attempt=f"{JOB}/0-q/0/1.1", state="CANCELED"), TM)
+    [said] = [each.body for each in done if isinstance(each, Say) and isinstance(each.body, jobs.JobEnded)]
+    [retired] = world.tell(said, sender=SHARD)
+    assert retired == Say(SHARD, jobs.JobRetired(job=JOB, acceptance=f"acc-{JOB}"))
+    shard(retired.body)
+    assert not shard.state.jobs and not world.state.unverified_reports
+
+
+def test_a_job_whose_key_cannot_be_read_or_is_put_now_is_not_canceled() -> None:
+    world = settled()
+    world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING"), sender=SHARD)
+    said = world.tell(effects.JobFound(job=JOB, stands=None, unreadable="it is no JSON"))
+    assert not any(isinstance(each, Say) for each in said)
+    world = settled()
+    world.submit()
+    world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING"), sender=SHARD)
+    said = world.tell(effects.JobGraphStored(job=JOB, stands=None))
+    assert not any(isinstance(each, Say) for each in said), "the put was refused, and nobody has looked at what was there"
 
 
 def test_only_so_many_ended_jobs_are_remembered() -> None:

@@ -64,7 +64,8 @@ def _answer_others(state: State, lookup: EtcdLookup, body: effects.JobGraphStore
     stands = body.stands
     if stands is not None and _is_copied(state, body.job, stands):
         stands = None
-    yield from reports.answer_unverified(state, body.job, stands)
+    absent = isinstance(body, effects.JobFound) and body.stands is None
+    yield from reports.answer_unverified(state, body.job, stands, absent=absent)
     yield from questions.answer_waiting(state, envelope, lookup, stands)
 
 

@@ -62,12 +62,17 @@ def is_settled(state: State, job: str) -> bool:
     return state.recovery is Recovery.DONE and job not in state.lookups
 
 
-def answer_unverified(state: State, job: str, stored: StoredJob | None = None) -> Outputs:
+def answer_unverified(state: State, job: str, stored: StoredJob | None = None, *, absent: bool = False) -> Outputs:
     """It is known now what etcd has of a job that a shard has reported: JobRetired is sent if the job has ended. `stored`: what etcd has.
+    `absent`: etcd was asked, and has nothing of it.
 
     The ending may be clean, with nobody left to send JobRetired: a generation sends it before it cleans up, but nothing can be sent
     to a shard from which it has received nothing yet."""
     acceptance, ended = state.unverified_reports.pop(job, None), state.ended.get(job) or stored
+    if acceptance == "" and absent and ended is None and job not in state.live:
+        # A job is in etcd before any shard has it, and its tombstone is there after its end. So somebody deleted its key, and the log that
+        # was told of it is lost. No client could cancel it, and its attempts might go on for ever. JobRetired follows its end.
+        yield Say(shard_scope(state.topology.shard_of(job)), jobs.CancelStartedJob(job=job))
     if acceptance == "" and ended is not None:  # it runs there still, though it has ended
         acceptance = ended.acceptance
     if acceptance:
