@@ -51,7 +51,7 @@ def schedules_run(seed: int) -> None:
     cluster.run(lambda: cluster.ended(*(job for jobs in due.values() for job in jobs)), most_ms=ENOUGH_MS)
     cluster.run(cluster.ready, most_ms=20_000)
     cluster.run(most_ms=3_000)
-    accepted = Counter(job for name in SCHEDULES for job in _accepted(cluster) if job.startswith(f"{name}-"))
+    accepted = Counter(job for name in SCHEDULES for job in accepted_jobs(cluster) if job.startswith(f"{name}-"))
     assert accepted == Counter(job for jobs in due.values() for job in jobs), f"{accepted} are accepted, and due are {due}"
     audit(cluster)
 
@@ -62,7 +62,7 @@ def _run_until_minute(cluster: Cluster, begin_ms: int) -> None:
         cluster.run(most_ms=1_000)
 
 
-def _accepted(cluster: Cluster) -> list[str]:
+def accepted_jobs(cluster: Cluster) -> list[str]:
     """The jobs that were accepted, each as often as it was; what is published again by a new leader has the same id, and counts once."""
     found: dict[bytes, str] = {}
     for partition in range(cluster.world.topology.job_event_partitions):

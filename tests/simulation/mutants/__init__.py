@@ -64,6 +64,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     repairing,
     rescaling,
     restored,
+    scheduling,
     sharing,
     shutting,
     silent,

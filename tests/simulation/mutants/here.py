@@ -9,6 +9,7 @@ from tests.simulation.beside import beside
 from tests.simulation.blocking import BLOCKED
 from tests.simulation.gangs import two_halves
 from tests.simulation.handover import over_and_back
+from tests.simulation.missing import policies_hold
 from tests.simulation.mutants import Mutant
 from tests.simulation.placing import SPREAD
 from tests.simulation.profiles import PROFILED
@@ -217,10 +218,11 @@ SCENES: dict[int, Callable[[int], None]] = {
     33: workers_come_and_go,
     34: shut_down_and_up,
     35: two_halves,
+    36: policies_hold,
     38: second_attempts,
 }
 """Rule -> what is run instead of a trial, for the mutants in the files of SCENES_OF."""
-SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".speculating")
+SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".scheduling", ".speculating")
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:
