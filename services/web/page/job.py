@@ -304,7 +304,8 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             whole = number(sum(n or 0 for n in rows)) if rows and None not in rows else ""
             said = printable(str(error.get("message") or "")).strip().partition("\n")[0]
             if each.get("beside"):
-                said = "; ".join(filter(None, (f"beside attempt {each['beside']}", said)))
+                beside = f"attempt {each['attempt']} beside attempt {each['beside']}: the first to finish counts"
+                said = "; ".join(filter(None, (beside, said)))
             if error.get("decided"):
                 said += f": {printable(told(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
@@ -421,7 +422,8 @@ def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> 
         yield "Slots", f"{used} in use", ""
     failed = sum(attempt_state(each) == "FAILED" for each in attempts)
     lost = sum(attempt_state(each) == "LOST" for each in attempts)
-    told = [f"{n} {word}" for n, word in ((failed, "failed"), (lost, "moved")) if n]
+    beside = sum(bool(each.get("beside")) for each in attempts)
+    told = [f"{n} {word}" for n, word in ((failed, "failed"), (lost, "moved"), (beside, "beside another")) if n]
     yield "Attempts", f"{len(attempts)}" + (f", of them {' and '.join(told)}" if told else ", none failed" if attempts else ""), ""
     if detail is not None and detail.restarts:
         yield "Restarts", number(detail.restarts), "attempts that failed and were run again"

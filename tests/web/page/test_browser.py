@@ -152,3 +152,48 @@ def test_a_host_is_blocked_and_unblocked_by_keys_and_the_cluster_shut_down(page:
     view.locator("h1", has_text="The cluster is being shut down").wait_for()
     view.close()
     assert [each for each in said if "400 (Bad Request)" not in each] == []
+
+
+def test_a_selection_is_kept_until_its_question_is_answered(page: tuple[str, Cluster], chromium: Any) -> None:
+    """By keys alone. Of a question that is a page of its own, Escape and the link lead back."""
+    said: list[str] = []
+    view, cluster = opened(chromium, 1440, "light", said), page[1]
+    dialog = view.get_by_role("dialog")
+    view.goto(f"{page[0]}/jobs?q=state:live")
+    for key in ("j", "x", "j", "x"):
+        view.keyboard.press(key)
+    button = view.get_by_role("button", name="Cancel 2")
+    button.focus()
+    view.keyboard.press("Enter")
+    dialog.get_by_role("link", name="Keep them").wait_for()
+    assert view.evaluate("document.activeElement.textContent") == "Keep them"
+    for key in ("?", "n", "j", "Escape"):  # those of the list do nothing now
+        view.keyboard.press(key)
+    dialog.wait_for(state="detached")
+    assert view.evaluate("document.activeElement.textContent").startswith("Cancel 2")
+    view.get_by_text("2 selected").wait_for()
+    view.keyboard.press("Enter")
+    dialog.get_by_role("button", name="Cancel 2 jobs").click()
+    view.locator("h1", has_text="2 of 2 jobs canceled").wait_for()
+    assert len([what for what, _ in cluster.sent if what == "cancel"]) >= 2
+    for leaves in (lambda: view.keyboard.press("Escape"), lambda: view.get_by_role("link", name="Keep it").click()):
+        view.goto(f"{page[0]}/jobs/{SCRIPT}/cancel")
+        leaves()
+        view.wait_for_url(f"{page[0]}/jobs")
+    view.close()
+    assert said == []
+
+
+def test_what_is_typed_outlives_updates_until_it_is_sent(page: tuple[str, Cluster], chromium: Any) -> None:
+    said: list[str] = []
+    view, cluster = opened(chromium, 1440, "light", said), page[1]
+    view.goto(f"{page[0]}/jobs")
+    view.keyboard.press("/")
+    view.keyboard.type("state:finished")
+    view.keyboard.press("Tab")
+    cluster.accept("comes-in-between", "comes-in-between", cluster.now_ms + 120_000, [("a", 1)])
+    view.locator("#r-comes-in-between").wait_for()
+    view.keyboard.press("Enter")
+    view.locator(".fchip[aria-current]", has_text="Finished").wait_for()
+    view.close()
+    assert said == []

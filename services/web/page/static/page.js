@@ -4,6 +4,7 @@
   const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)]
   const root = document.documentElement, prefix = document.body.dataset.prefix
   const isTyping = t => t && (/TEXTAREA|SELECT/.test(t.tagName) || (t.tagName === 'INPUT' && t.type !== 'checkbox'))
+  const isHalfTyped = t => t.tagName === 'INPUT' && !/checkbox|hidden/.test(t.type) && t.value !== t.defaultValue
 
   // ---- colours: a cookie, so that the first picture is right
   const theme = value => {
@@ -45,7 +46,7 @@
   const morphed = {
     morphStyle: 'outerHTML', ignoreActiveValue: true,
     callbacks: {
-      beforeNodeMorphed: (old, fresh) => !(old.nodeType === 1 && (old.matches('input, textarea, select') && old === document.activeElement || old.matches('dialog') || old.matches('[data-keep]'))),
+      beforeNodeMorphed: (old, fresh) => !(old.nodeType === 1 && (old.matches('input, textarea, select') && (old === document.activeElement || isHalfTyped(old)) || old.matches('dialog') || old.matches('[data-keep]'))),
       beforeAttributeUpdated: (name, node) => !(name === 'open' && node.tagName === 'DETAILS') && !(name === 'checked') && !(name === 'hidden' && node.matches('[data-clear]')) && !(name === 'class' && node.id === 'bulk'),
     },
   }
@@ -90,7 +91,7 @@
     $('#strip').innerHTML = `<div class="strip bad" role="status"><span><b>Not connected.</b> The web service does not answer. You see ${at} UTC; nothing is updated. It is tried again each second.</span></div>`
     $$('form [data-cancel], .acts .btn').forEach(b => { b.setAttribute('aria-disabled', 'true'); b.title = 'The web service does not answer' })
   }
-  if (turn) setInterval(() => { if (!document.hidden && !isTyping(document.activeElement)) renew() }, turn)
+  if (turn) setInterval(() => { if (!document.hidden && document.activeElement?.tagName !== 'SELECT') renew() }, turn) // an open list would close
   document.addEventListener('visibilitychange', () => { if (!document.hidden && turn) renew() })
   addEventListener('popstate', () => renew(location.href, true))
 
@@ -102,9 +103,10 @@
     const soft = e.target.closest('a[data-soft]')
     if (soft && !e.ctrlKey && !e.metaKey && !e.shiftKey) { e.preventDefault(); history.pushState(null, '', soft.href); await renew(soft.href, true) }
     const ask = e.target.closest('a[data-dialog]')
-    if (ask && !e.ctrlKey && !e.metaKey && ask.getAttribute('aria-disabled') !== 'true') { e.preventDefault(); question(ask) }
-    if (e.target.closest('[data-close]')) { e.preventDefault(); e.target.closest('dialog')?.close() }
-    if (e.target.closest('[data-clear]')) { keep(new Map()); showChosen() }
+    if (ask && !e.ctrlKey && !e.metaKey && ask.getAttribute('aria-disabled') !== 'true') { e.preventDefault(); if (!await question(ask, ask.href)) location.href = ask.href }
+    const open = e.target.closest('[data-close]') && e.target.closest('dialog')
+    if (open) { e.preventDefault(); open.close() } // on a page of its own it is a link back
+    if (e.target.closest('[data-clear]')) { keep(new Map()); showChosen(); (lastBox?.isConnected ? lastBox : boxes()[0] || $('#main')).focus() }
     if (e.target.closest('[aria-disabled="true"]')) e.preventDefault()
     const box = e.target.closest('form[data-list] tbody input[type=checkbox]')
     if (box) {
@@ -119,22 +121,34 @@
     $$('details.fresh[open]').forEach(f => { if (!f.contains(e.target)) f.open = false })
   })
   document.addEventListener('change', e => { if (e.target.matches('[data-submit]')) e.target.form.requestSubmit() })
-  // what is selected on other pages of the list goes, too
+  // what is selected goes, also on other pages of the list; the answer is a question
   document.addEventListener('submit', e => {
+    if (e.target.closest('dialog')?.dataset.of === 'list') keep(new Map())
     if (!e.target.matches('form[data-list]')) return
-    const there = new Set(boxes().map(b => b.value)), name = boxes()[0]?.name
-    for (const [id] of chosen()) if (!there.has(id)) { const more = document.createElement('input'); Object.assign(more, { type: 'hidden', name, value: id }); e.target.append(more) }
-    keep(new Map())
+    e.preventDefault()
+    const body = new FormData(e.target), there = new Set(boxes().map(b => b.value)), name = boxes()[0]?.name
+    for (const [id] of chosen()) if (!there.has(id)) body.append(name, id)
+    question(e.submitter, e.target.action, { method: 'POST', body }, 'list').then(asked => { if (!asked) sendAsPage(e.target, body) })
   })
-  // a question before what cannot be undone: the page that asks it, in a dialog
-  async function question(link) {
-    const made = new DOMParser().parseFromString(await (await fetch(link.href)).text(), 'text/html'), form = $('#question', made)
-    if (!form) { location.href = link.href; return }
+  const sendAsPage = (form, body) => {
+    for (const [name, value] of body) if (!form.elements[name]) form.append(Object.assign(document.createElement('input'), { type: 'hidden', name, value }))
+    form.submit()
+  }
+  // a question before what cannot be undone: the page that asks it, in a dialog; false: it is none
+  async function question(from, address, how, of = '') {
+    let answer, made
+    try {
+      answer = await fetch(address, how)
+      made = new DOMParser().parseFromString(await answer.text(), 'text/html')
+    } catch { fresh(false); return true }
+    const form = $('#question', made)
+    if (!form) return false
     const dialog = document.createElement('dialog')
-    dialog.setAttribute('aria-labelledby', 'question-h'); dialog.append(form)
+    dialog.setAttribute('aria-labelledby', 'question-h'); dialog.dataset.of = of; dialog.append(form)
     document.body.append(dialog)
-    dialog.addEventListener('close', () => { dialog.remove(); link.focus() })
+    dialog.addEventListener('close', () => { dialog.remove(); (from?.isConnected ? from : $('#main')).focus() })
     dialog.showModal()
+    return true
   }
 
   // ---- keys
@@ -142,11 +156,17 @@
   const rows = () => $$('main tbody tr').filter(row => $('a.name', row))
   document.addEventListener('keydown', e => {
     if (e.ctrlKey || e.metaKey || e.altKey) return
+    if ($('dialog[open]')) return // its keys are the browser's: Escape closes it
     if (isTyping(e.target)) { if (e.key === 'Escape') e.target.blur(); return }
+    if (e.key === 'Escape') {
+      const told = $('details.fresh[open]'), back = $('main #question [data-close]')
+      if (told) { told.open = false; $('summary', told).focus(); return }
+      if (back) { location.href = back.href; return }
+      if (list()) { keep(new Map()); showChosen() }
+    }
     if (e.key === '/') { e.preventDefault(); ($('[data-find]') || $('#find')).focus() }
     if (e.key === '?') $('#keys').showModal()
-    if (e.key === 'Escape' && list() && !$('dialog[open]')) { keep(new Map()); showChosen() }
-    if (e.key === 'n' && !$('dialog[open]')) location.href = `${prefix}/submit`
+    if (e.key === 'n') location.href = `${prefix}/submit`
     if (Date.now() - g < 900) {
       const to = { o: '/', j: '/jobs', q: '/queue', t: '/taskmanagers', s: '/services', l: '/leaders', d: '/letters' }[e.key]
       g = 0
