@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.core.faults import FAULTS, told
+from millrace.core.faults import told
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
-from millrace.core.messages.attempts import Decided, Fault
+from millrace.core.messages.attempts import Decided
 from millrace.core.messages.execution import JobDetail, SubtaskDetail
 from millrace.core.states import ENDED_JOB, IN_SLOT, INITIALIZING, NOT_DEPLOYED, ExecutionState, JobStatus
 
@@ -20,7 +20,7 @@ from .words import (
     ATTEMPTS,
     JOBS,
     LOST,
-    LOST_KINDS,
+    NEVER,
     UNKNOWN,
     Shown,
     attempt_state,
@@ -36,7 +36,7 @@ MAY_WAIT = (INITIALIZING, JobStatus.CREATED, JobStatus.RUNNING)
 _E = ExecutionState
 NOTABLE = (_E.FAILED.value, LOST, _E.RUNNING.value, _E.DEPLOYING.value)
 """The states of a task that is shown unless another is asked for, the most telling first."""
-LOUDEST = (*NOTABLE, _E.CANCELING.value, _E.SCHEDULED.value, _E.CREATED.value, _E.CANCELED.value)
+LOUDEST = (*NOTABLE, _E.CANCELING.value, _E.SCHEDULED.value, _E.CREATED.value, _E.CANCELED.value, NEVER)
 """The state of several subtasks together is the first of these that one of them has."""
 PIECES_MOST = 24
 """Subtasks that have a piece of the bar each; of more, each state has its share."""
@@ -186,7 +186,9 @@ def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | N
     reading = reading_of(row["tasks"], plan)
     time = timeline(described["tasks"], reading, accepted_ms, ended_ms, now_ms)
     boxes = tuple(_box(task, details.get(task["task"], {}), plan, reading, now_ms) for task in tasks)
-    edges = tuple(_edges(boxes, details, plan, reading, time, {task["task"]: _flow(task) for task in tasks}))
+    if is_ended := described["status"] in ENDED_JOB:
+        boxes = tuple(_left(box, row["cause"] or {}) if box.state == "CREATED" else box for box in boxes)
+    edges = tuple(_edges(boxes, details, plan, reading, time, {task["task"]: _flow(task) for task in tasks}, is_ended))
     upstream = {box.id: [producer for producer, _ in reading.get(box.id, ())] for box in boxes}
     drawn, lines = boxes, edges
     if len(boxes) > BOXES_MOST:
@@ -196,8 +198,8 @@ def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | N
     used = in_slots(described)
     return JobShown(
         described["job"], printable(described["name"]), described["status"], state_shown(described["status"], described["waiting"], used),
-        accepted_ms, ended_ms, tuple(_facts(described, detail, used, now_ms)), boxes, edges, picture, time, described["waiting"],
-        described["position"], described.get("expected_ms"), _places(row.get("past", ())), _spent(described.get("spent")), bool(reading),
+        accepted_ms, ended_ms, tuple(_facts(described, detail, plan, used, now_ms)), boxes, edges, picture, time, described["waiting"],
+        described["position"], described.get("expected_ms"), places_of(row.get("past", ())), _spent(described.get("spent")), bool(reading),
         drawn, lines,
     )  # fmt: skip
 
@@ -255,6 +257,18 @@ def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, rea
     )  # fmt: skip
 
 
+def _left(box: TaskBox, cause: Row) -> TaskBox:
+    """A task of an ended job of which nothing was in a slot. One that could not be planned is what failed."""
+    if cause.get("vertex") not in [name for name, _ in box.vertices]:
+        return replace(box, state=NEVER, says="")
+    return replace(box, state="FAILED", says=_place(cause), failed_vertex=str(cause["vertex"]))
+
+
+def _place(error: Row) -> str:
+    place = f"{error['file']}:{error['line']}" if error.get("file") and error.get("line") else error.get("condition")
+    return str(place or error.get("kind") or "")
+
+
 def _name(vertices: Sequence[tuple[str, str]]) -> str:
     return vertices[0][0] if len(vertices) == 1 else f"{len(vertices)} in one plan"
 
@@ -268,12 +282,11 @@ def _caption(
 ) -> str:
     """What stands below the bar of a box."""
     if failed is not None:
-        place = f"{failed['file']}:{failed['line']}" if failed.get("file") and failed.get("line") else failed.get("condition")
-        return str(place or failed.get("kind") or "")
+        return _place(failed)
     if (total := sum(each.get("tasks_total", 0) for each in running.values())) and state == "RUNNING":
         return f"{sum(each.get('tasks_done', 0) for each in running.values()):,} of {count(total, 'Spark task')}"
     outputs = [out for each in details.values() for out in each.outputs.values()]
-    if outputs and state == "FINISHED" and None not in (rows := [out.rows for out in outputs]):
+    if outputs and state == "FINISHED" and None not in (rows := [_rows(each) for each in details.values()]):
         return count(sum(each or 0 for each in rows), "row")
     if state == "FINISHED" and (of := next((each["kept_from"] for each in task["subtasks"] if each.get("kept_from")), None)):
         return f"kept from {printable(of)}"
@@ -300,11 +313,10 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             error = each["error"] or {}
             where = "" if not each["task_manager"] else each["task_manager"] + (f"/{each['slot']}" if each["slot"] is not None else "")
             detail = details.get(subtask["subtask"])
-            rows = [out.rows for out in detail.outputs.values()] if detail is not None and each is subtask["attempts"][-1] else []
-            whole = number(sum(n or 0 for n in rows)) if rows and None not in rows else ""
+            whole = number(_rows(detail)) if detail is not None and each is subtask["attempts"][-1] else ""
             said = printable(str(error.get("message") or "")).strip().partition("\n")[0]
             if each.get("beside"):
-                beside = f"attempt {each['attempt']} beside attempt {each['beside']}: the first to finish counts"
+                beside = f"attempt {each['attempt']} beside attempt {each['beside']}, of which the first to finish counts"
                 said = "; ".join(filter(None, (beside, said)))
             if error.get("decided"):
                 said += f": {printable(told(Decided.model_validate(error['decided'])))}"
@@ -314,11 +326,16 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             yield AttemptLine(subtask["subtask"], 0, ATTEMPTS[ExecutionState.FINISHED.value], "", "", "", f"kept from {printable(of)}")
 
 
+def _rows(detail: SubtaskDetail) -> int | None:
+    """How many rows a subtask has made: of several outputs, which may be the same rows for several readers, the largest has."""
+    rows = [out.rows for out in detail.outputs.values()]
+    return None if not rows or None in rows else max(each or 0 for each in rows)
+
+
 def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str:
     """Which of several subtasks took longest and which made most rows, beside those in the middle."""
     lasted = sorted((t, each["subtask"]) for each in task["subtasks"] if each["attempts"] and (t := took(each["attempts"][-1], now_ms)))
-    made = {n: [out.rows for out in each.outputs.values()] for n, each in details.items()}
-    rows = sorted((sum(each), n) for n, some in made.items() if (each := [one for one in some if one is not None]))
+    rows = sorted((made, n) for n, each in details.items() if (made := _rows(each)) is not None)
     parts = []
     if len(lasted) > 1 and lasted[-1][0] > lasted[(len(lasted) - 1) // 2][0]:
         parts.append(f"longest [{lasted[-1][1]}] {length(lasted[-1][0])}, median {length(lasted[(len(lasted) - 1) // 2][0])}")
@@ -376,7 +393,7 @@ def _line(producer: str, reader: str, some: Sequence[EdgeLine]) -> EdgeLine:
 
 def _edges(
     boxes: Sequence[TaskBox], details: Mapping[str, Mapping[int, SubtaskDetail]], plan: Plan | None, reading: Reading, time: Timeline,
-    flows: Mapping[str, tuple[int, int]],
+    flows: Mapping[str, tuple[int, int]], is_ended: bool,
 ) -> Iterator[EdgeLine]:  # fmt: skip
     """`flows`: of each task, what its running attempts write. It counts where all of that goes one way."""
     states = {box.id: box.state for box in boxes}
@@ -393,9 +410,9 @@ def _edges(
             rows = (rows or 0) + written if written else rows
             more = [f"{rate:,}/s"] if written and rate else [size(whole)] if whole is not None and is_done else []
             yield EdgeLine(
-                producer, box.id, count(rows, "row") if rows is not None else "" if is_done else "no rows yet",
+                producer, box.id, count(rows, "row") if rows is not None else "" if is_done else "no rows" if is_ended else "no rows yet",
                 " · ".join([edge, *more] if is_done or rows is None else ["so far", *more]),
-                (producer, box.id) in steps, box.state == "RUNNING", states.get(producer) in NOT_DEPLOYED,
+                (producer, box.id) in steps, box.state == "RUNNING", states.get(producer) in (*NOT_DEPLOYED, NEVER),
             )  # fmt: skip
 
 
@@ -407,7 +424,7 @@ def _hands_on_one(task: str, plan: Plan | None) -> bool:
     return len(read) == 1 and not any(plan.graph.vertices[name].kind == "sink" for name in plan.tasks[task].vertices)
 
 
-def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> Iterator[tuple[str, str, str]]:
+def _facts(described: Row, detail: JobDetail | None, plan: Plan | None, used: int, now_ms: int) -> Iterator[tuple[str, str, str]]:
     subtasks = [each for task in described["tasks"] if task["task"] != PLAN_TASK for each in task["subtasks"]]
     attempts = [each for task in described["tasks"] for sub in task["subtasks"] for each in sub["attempts"]]
     accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
@@ -420,6 +437,8 @@ def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> 
     yield "Subtasks", f"{done} of {len(subtasks)} finished" + (f", {runs} {'run' if runs > 1 else 'runs'}" if runs else ""), ""
     if not ended_ms:
         yield "Slots", f"{used} in use", ""
+    if plan is not None and (asked := {each.text for name, each in plan.profiles.items() if each.text and name != PLAN_TASK}):
+        yield "A slot must have", "; or ".join(sorted(asked)), "resources that the graph asks for"
     failed = sum(attempt_state(each) == "FAILED" for each in attempts)
     lost = sum(attempt_state(each) == "LOST" for each in attempts)
     beside = sum(bool(each.get("beside")) for each in attempts)
@@ -430,7 +449,7 @@ def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> 
     yield "Status", described["status"] + (", no attempt yet" if described["waiting"] and not used else ""), "as the API says it"
 
 
-def _places(past: Sequence[Row]) -> tuple[int, ...]:
+def places_of(past: Sequence[Row]) -> tuple[int, ...]:
     """The places in the queue that it has had, one after the other."""
     found: list[int] = []
     for each in past:
@@ -446,42 +465,3 @@ def _spent(spent: Row | None) -> tuple[tuple[str, int, str], ...]:
     parts = [(phase, int((spent or {}).get(f"{phase}_ms") or 0)) for phase in phases]
     whole = sum(ms for _, ms in parts)
     return tuple((phase, ms, f"{100 * ms / whole:.0f}") for phase, ms in parts if ms) if whole else ()
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a job failed, in the order of asking: what, where, what to do."""
-
-    headline: str
-    message: str
-    places: tuple[str, ...]
-    condition: str
-    help: str
-    again: str
-    attempt: str
-    detail: str
-
-
-def cause_of(cause: Fault | None) -> Cause | None:
-    """The one readable cause of a failure."""
-    if cause is None:
-        return None
-    message = printable(cause.message or cause.kind or "no cause is known").strip()
-    head, _, rest = message.partition("\n")
-    where = cause.vertex or (label(cause.task) if cause.task else "")
-    row = FAULTS.get((cause.kind, cause.retryable))
-    places = [f"{cause.file}:{cause.line}" if cause.line else cause.file] if cause.file else (
-        [f"line {cause.line} of its query"] if cause.line else []
-    )  # fmt: skip
-    if cause.frame:
-        places.append(cause.frame)
-    kind = "is not the job's doing: it is run elsewhere" if cause.kind in LOST_KINDS else "may heal: it was tried again" if (
-        cause.retryable
-    ) else "is not tried again: it stays until code or data change"  # fmt: skip
-    decided = f" Then {told(cause.decided)}." if cause.decided is not None else ""
-    attempt = f"{label(cause.task)}[{cause.subtask}], attempt {cause.attempt}" if cause.task and cause.attempt else ""
-    headline = f"{where} failed: {head}" if where else head
-    return Cause(
-        headline, rest.strip(), tuple(places), cause.condition or "", row.help if row is not None else "",
-        f"A failure of this kind {kind}.{decided}", attempt, printable(cause.detail),
-    )  # fmt: skip

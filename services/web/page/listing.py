@@ -121,5 +121,5 @@ def going_on(row: Row, described: Row, shown: str) -> tuple[str, str]:
     if words and following is not None and shown == "RUNNING":
         words[-1] += f", then {label(following)}"
     if not words and any(task["task"] == "@plan" for task in described["tasks"]) and shown == "RUNNING":
-        words = ["is planned"]
+        words = ["is being planned"]
     return ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else ""), ""

@@ -11,11 +11,12 @@ from millrace.core.states import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 from ..core.plans import plan_of
 from ..view import View
 from . import listing, overview
-from .job import JobShown, cause_of, in_slots, job_shown, progress, state_shown
+from .causes import cause_of
+from .job import JobShown, in_slots, job_shown, places_of, progress, state_shown
 from .overview import HOUR_MS
 from .reads import Known
 from .timeline import begun, ended, took
-from .words import COUNTED, attempt_state, label
+from .words import COUNTED, attempt_state, subtask_name
 
 Row = Mapping[str, Any]
 Context = dict[str, Any]
@@ -40,7 +41,7 @@ def overview_screen(view: View, now_ms: int, prefix: str) -> Context:
     members, gone = view.cluster.task_managers(), view.cluster.task_managers(gone=True)
     described = {row["job"]: view.jobs.described(row["job"]) or {"tasks": []} for row in [*live, *recent]}
     waits = [span for row in [*live, *recent] for span in overview.waits_of(row, described[row["job"]], now_ms)]
-    statuses = {state: 0 for state in COUNTED}
+    statuses = {state: 0 for state in COUNTED if state != JobStatus.SUSPENDED}  # which is rare: not before there is one
     running = [row for row in live if state(row) in (JobStatus.RUNNING, JobStatus.RESTARTING)][: overview.SHOWN_MOST]
     broken = sum(slot["state"] == "BROKEN" for slot in slots)
     states: dict[str, int] = {}
@@ -121,7 +122,7 @@ def spark_work(described: Row) -> list[tuple[str, ...]]:
     """What the Spark of each attempt has done that reported it: task and subtask, attempt, then FIGURES."""
     blank = dict.fromkeys(("tasks_done", "tasks_failed", "tasks_total", "rows_read", "rows_written"), 0)
     return [
-        (f"{label(task['task'])}[{each['subtask']}]", str(attempt["attempt"]), *figures({**blank, **attempt["progress"]}))
+        (subtask_name(task["task"], each["subtask"]), str(attempt["attempt"]), *figures({**blank, **attempt["progress"]}))
         for task in described["tasks"] for each in task["subtasks"] for attempt in each["attempts"] if attempt.get("progress")
     ]  # fmt: skip
 
@@ -133,11 +134,14 @@ def _fault(cause: Row | None) -> Any:
 
 
 def _query(plan: Any, cause: Any) -> tuple[tuple[int, str, bool], ...]:
-    """The lines of the user's query around the one that failed."""
+    """The lines of the user's query around the one that failed, numbered as in the user's file where that is known."""
     vertex = plan.graph.vertices.get(cause.vertex) if plan is not None and cause is not None and cause.vertex else None
-    if vertex is None or vertex.sql is None or not cause.line or cause.file:
+    if vertex is None or vertex.sql is None or not cause.line:
         return ()
-    lines = list(enumerate(vertex.sql.splitlines(), 1))
+    standing = plan.graph.sources.get(cause.vertex)
+    if cause.file and (standing is None or standing.file != cause.file or standing.indent is None):
+        return ()
+    lines = list(enumerate(vertex.sql.splitlines(), standing.line if cause.file else 1))
     return tuple((n, text, n == cause.line) for n, text in lines if abs(n - cause.line) <= 5)
 
 
@@ -159,12 +163,14 @@ def story(row: Row, described: Row) -> list[Context]:
             "JobWaiting": each.get("reason", "") + (f"; place {each['position']}" if each.get("position") else ""),
             "JobStateChanged": "the job",
             "JobCancelling": "a client asked for its end",
+            "JobRescaled": "another parallelism was asked for",
         }.get(each["kind"], "")
         kind = each.get("status", "") if each["kind"] == "JobStateChanged" else each["kind"]
         steps.append((each["at_ms"], 0, kind, told))
     for task in described["tasks"]:
-        for subtask in task["subtasks"]:
-            for attempt in subtask["attempts"]:
+        for each in task["subtasks"]:
+            name = subtask_name(task["task"], each["subtask"])
+            for attempt in each["attempts"]:
                 for state, at_ms in attempt["since_ms"].items():
                     if state == ExecutionState.CREATED:  # that is when the job was, or the attempt before ended
                         continue
@@ -172,7 +178,7 @@ def story(row: Row, described: Row) -> list[Context]:
                     why = f": {str((error or {}).get('message') or '').partition(chr(10))[0]}" if error else ""
                     place = f" on {attempt['task_manager']}" if attempt["task_manager"] and state == "DEPLOYING" else ""
                     again = f" attempt {attempt['attempt']}" if attempt["attempt"] > 1 else ""
-                    steps.append((at_ms, 1, state, f"{label(task['task'])}[{subtask['subtask']}]{again}{place}{why}"))
+                    steps.append((at_ms, 1, state, f"{name}{again}{place}{why}"))
     steps.sort(key=lambda each: each[:2])
     first = steps[0][0] if steps else 0
     before = first
@@ -191,7 +197,7 @@ def queue(view: View, now_ms: int) -> tuple[list[Context], list[Context]]:
         row = view.jobs.row(each["job"])
         past = [told for told in (row or {}).get("past", ()) if told["kind"] == "JobWaiting"]
         each["since_ms"] = past[0]["at_ms"] if past and each["state"] == "WAITING" else (past[-1]["at_ms"] if past else None)
-        each["places"] = [told["position"] for told in past if told.get("position")]
+        each["places"] = places_of(past)
     line = sorted((each for each in waiting if each["position"] is not None), key=lambda each: each["position"])
     never = sorted((each for each in waiting if each["position"] is None), key=lambda each: each["since_ms"] or 0)
     return line, never
@@ -256,15 +262,15 @@ def member_screen(view: View, now_ms: int, member: Row) -> Context:
     for row in [*view.jobs.live(), *view.jobs.ended_since(first)[-SCANNED_MOST:]]:
         described = view.jobs.described(row["job"]) or {"tasks": []}
         for task in described["tasks"]:
-            for subtask in task["subtasks"]:
-                for each in subtask["attempts"]:
+            for one in task["subtasks"]:
+                for each in one["attempts"]:
                     start, lasted = begun(each), took(each, now_ms)
                     if each["task_manager"] != name or each["slot"] is None or start is None or lasted is None or start + lasted < first:
                         continue
                     x = max(0.0, 100 * (start - first) / LANE_MS)
                     wide = max(0.2, min(100 - x, 100 * (start + lasted - max(start, first)) / LANE_MS))
                     lanes.setdefault(each["slot"], []).append({
-                        "job": row["job"], "task": task["task"], "subtask": subtask["subtask"], "state": attempt_state(each),
+                        "job": row["job"], "task": task["task"], "subtask": one["subtask"], "state": attempt_state(each),
                         "x": round(x, 3), "wide": round(wide, 3), "took_ms": lasted, "runs": each["state"] in IN_SLOT,
                     })  # fmt: skip
     return {

@@ -83,7 +83,8 @@ def environment() -> Environment:
     )
     made.globals |= {"icon": icon, "version": __version__, "prefix": PREFIX, "JOBS": words.JOBS, "ATTEMPTS": words.ATTEMPTS,
                      "SLOTS": words.SLOTS, "UNKNOWN": words.UNKNOWN}  # fmt: skip
-    made.filters |= {"many": words.count, "lasts": words.length}  # under their own names they would take the place of Jinja's
+    # Under their own names some would take the place of Jinja's.
+    made.filters |= {"many": words.count, "lasts": words.length, "subtask": words.subtask_name}
     names = (
         "number", "ago", "iso", "exact", "clock", "size", "sentence", "first_line", "own_frame", "label",
         "printable", "as_json", "local_time",
@@ -126,8 +127,8 @@ class Shell:
         told = (
             f"nothing happened for {words.length(follows.folded_s // 60 * 60_000)}"
             if quiet
-            else f"last event {words.length(follows.folded_s // 1 * 1000) if follows.folded_s >= 1 else 'just now'}"
-            + (" ago" if follows.folded_s >= 1 else "")
+            else (f"last event {follows.folded_s:.0f}{words.NBSP}s" if follows.folded_s >= 1 else "last event just now"
+            ) + (" ago" if follows.folded_s >= 1 else "")
         )
         more = "Everything that was said is shown. Where nothing happens, the last event grows old and all is well."
         return Fresh("live", "Live", told, more)

@@ -9,7 +9,7 @@ from typing import Any
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.states import ENDED_EXECUTION, IN_SLOT, ExecutionState
 
-from .words import ATTEMPTS, UNKNOWN, Shown, attempt_state, label, length
+from .words import ATTEMPTS, UNKNOWN, Shown, attempt_state, length, subtask_name
 
 ROWS_MOST = 40
 """Subtasks that are drawn: of more, those that tell most."""
@@ -68,7 +68,7 @@ class Lane:
 
     @property
     def name(self) -> str:
-        return f"{label(self.task)}[{self.subtask}]"
+        return subtask_name(self.task, self.subtask)
 
     @property
     def shown(self) -> Shown:
@@ -85,6 +85,11 @@ class Timeline:
     is_running: bool = False
     path: str = field(default="", compare=False)
     """The critical path in words."""
+
+    @property
+    def has_second(self) -> bool:
+        """Whether two attempts of a subtask lived at the same time."""
+        return any(bar.high == BELOW["high"] for lane in self.lanes for bar in lane.bars)
 
 
 def begun(attempt: Row) -> int | None:
@@ -121,7 +126,7 @@ def timeline(tasks: Sequence[Row], reading: Reading, first_ms: int | None, last_
     if len(lanes) > ROWS_MOST:
         ranked = sorted(range(len(lanes)), key=lambda n: (_rank(lanes[n]), -max((bar.wide for bar in lanes[n].bars), default=0)))
         kept = [lanes[n] for n in sorted(ranked[:ROWS_MOST])]
-    words = ", ".join(f"{label(task)}[{n}] {length(took(attempts[task, n][-1], now_ms))}" for task, n in critical)
+    words = ", ".join(f"{subtask_name(task, n)} {length(took(attempts[task, n][-1], now_ms))}" for task, n in critical)
     return Timeline(tuple(kept), _ticks(last - first), len(lanes) - len(kept), critical, last_ms is None, words)
 
 
@@ -174,7 +179,7 @@ def _bar(key: Subtask, attempt: Row, first: int, last: int, now_ms: int) -> Bar 
     place = f" on {attempt['task_manager']}" if attempt["task_manager"] else ""
     beside = f", beside attempt {attempt['beside']}" if attempt.get("beside") else ""
     whole = (
-        f"{label(key[0])}[{key[1]}] attempt {number}{place}: {ATTEMPTS.get(state, UNKNOWN).word}, {length(lasted)}{so_far}, "
+        f"{subtask_name(*key)} attempt {number}{place}: {ATTEMPTS.get(state, UNKNOWN).word}, {length(lasted)}{so_far}, "
         f"from {length(start - first)} after acceptance{beside}"
     )
     span = last - first

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from millrace.cli.progress import label, one_line, printable
+from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.states import INITIALIZING, ExecutionState, JobStatus, SlotState
 
 __all__ = ["label", "one_line", "printable"]
@@ -84,6 +85,11 @@ def size(n: int | None) -> str:
     return count(n, "byte")
 
 
+def subtask_name(task: str, number: int) -> str:
+    """A subtask's name for people."""
+    return "plan" if task == PLAN_TASK else f"{label(task)}[{number}]"
+
+
 def sentence(parts: Sequence[str]) -> str:
     """a, b and c."""
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
@@ -115,6 +121,8 @@ WAITING = "WAITING"
 """Of a live job: nothing of it is in a slot, and it waits for one."""
 LOST = "LOST"
 """Of an attempt that is no job's doing: its TaskManager is gone."""
+NEVER = "NEVER"
+"""Of a task of an ended job: none of its subtasks was in a slot."""
 JOBS: dict[str, Shown] = {
     INITIALIZING: Shown("Initializing", "init", "off"),
     JobStatus.CREATED.value: Shown("Created", "created", "off"),
@@ -138,6 +146,7 @@ ATTEMPTS: dict[str, Shown] = {
     ExecutionState.FAILED.value: Shown("Failed", "failed", "bad"),
     ExecutionState.CANCELED.value: Shown("Canceled", "canceled", "off"),
     LOST: Shown("Lost, moved", "lost", "off"),
+    NEVER: Shown("Never began", "created", "off"),
 }
 SLOTS: dict[str, Shown] = {
     SlotState.FREE.value: Shown("Free", "created", "off"),

@@ -201,16 +201,17 @@ def _looks_inside(hands: Hands) -> None:
 
 def _rescales(hands: Hands) -> None:
     _opened(hands, hands.job)
-    hands.asked("Rescale", "")
-    hands.tab_to("waits")
-    hands.view.keyboard.type("1")
+    hands.asked("Rescale", "waits")
+    hands.press("Control+a")
+    hands.view.keyboard.type("3")
     hands.press("Enter")
-    hands.view.locator(".node", has_text="waits").get_by_text("×1").first.wait_for()
+    hands.view.locator(".node", has_text="waits").get_by_text("×3").first.wait_for()
     hands.looked_at("rescaled")
 
 
 def _cancels(hands: Hands) -> None:
     _opened(hands, hands.job)
+    hands.view.locator(".node", has_text="ids").get_by_text("8 rows").first.wait_for()  # that is what a repair keeps
     hands.asked("Cancel", "Keep it")
     hands.tab_to(f"Cancel {hands.job}")
     hands.press("Enter")

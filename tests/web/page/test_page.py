@@ -150,7 +150,7 @@ def test_a_running_job_shows_its_graph_attempts_and_critical_path(seen: TestClie
     assert '">245,290 rows<small>so far · 20,110/s</small>' in html, "what has ended, and what runs"
     assert "longest [1] 3.6 s, median 3.2 s" in seen.get(f"/page/jobs/{RUNNING}?task=flights").text.replace("\u00a0", " ")
     assert "336,776 rows" in html and "5 of 8 Spark tasks" in text
-    assert "critical path: @plan[0] 684 ms, flights[1] 3.6 s, joined[1] 6.5 s" in text
+    assert "critical path: plan 684 ms, flights[1] 3.6 s, joined[1] 6.5 s" in text
     assert "Lost, moved: task-manager-4 was lost (no heartbeat for 612 ms)" in text
     assert 'aria-label="joined[1] attempt 2 on task-manager-2: Running, 6.5 s so far, from 5.9 s after acceptance"' in html
 

@@ -24,7 +24,7 @@ def test_schedules_are_listed_and_one_is_shown_with_its_runs(web: TestClient) ->
     text = said(web.get(J).text)
     assert "n, 0 3 * * * in UTC" in text and "Next 2026-01-31 03:00" in text
     assert "Missed times the latest is run" in text and "While a run goes on a time is left out" in text
-    assert "by hand by-hand running" in text
+    assert "by hand by-hand Running" in text
     assert "2026-01-30 03:00 left out: it was missed (3 times up to this one)" in text
 
 
