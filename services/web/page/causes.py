@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.core.faults import FAULTS, told
+from millrace.core.jobgraph.compile import Plan
 from millrace.core.messages.attempts import Fault
 
 from .words import LOST_KINDS, label, printable
@@ -47,3 +48,19 @@ def cause_of(cause: Fault | None) -> Cause | None:
         headline, rest.strip(), tuple(places), cause.condition or "", row.help if row is not None else "",
         f"A failure of this kind {kind}.{decided}", attempt, printable(cause.detail),
     )  # fmt: skip
+
+
+def query_of(plan: Plan | None, cause: Fault | None) -> tuple[tuple[int, str, bool], ...]:
+    """The lines of the user's query around the one that failed, numbered as in the user's file where that is known."""
+    if plan is None or cause is None or not cause.vertex or not cause.line:
+        return ()
+    vertex, standing = plan.graph.vertices.get(cause.vertex), plan.graph.sources.get(cause.vertex)
+    if vertex is None or vertex.sql is None:
+        return ()
+    first = 1
+    if cause.file:
+        if standing is None or standing.file != cause.file or standing.indent is None:
+            return ()
+        first = standing.line
+    lines = enumerate(vertex.sql.splitlines(), first)
+    return tuple((n, text, n == cause.line) for n, text in lines if abs(n - cause.line) <= 5)

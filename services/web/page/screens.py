@@ -11,7 +11,7 @@ from millrace.core.states import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 from ..core.plans import plan_of
 from ..view import View
 from . import listing, overview
-from .causes import cause_of
+from .causes import cause_of, query_of
 from .job import JobShown, in_slots, job_shown, places_of, progress, state_shown
 from .overview import HOUR_MS
 from .reads import Known
@@ -114,7 +114,7 @@ def job_screen(view: View, now_ms: int, job: str, known: Known, task: str | None
         "shown": shown, "row": row, "chosen": shown.task(task), "cause": cause_of(detail_cause or _fault(row["cause"])),
         "cause_at": _last_failed(described), "missing": known.missing, "line": queue(view, now_ms)[0] if shown.state == "WAITING" else [],
         "story": story(row, described), "grouped": grouped(view.cluster.slots(view.jobs.in_slots()), view.cluster.task_managers()),
-        "query": _query(plan, detail_cause), "work": spark_work(described) if tab == "work" else (), "figures": FIGURES,
+        "query": query_of(plan, detail_cause), "work": spark_work(described) if tab == "work" else (), "figures": FIGURES,
     }  # fmt: skip
 
 
@@ -131,18 +131,6 @@ def _fault(cause: Row | None) -> Any:
     from millrace.core.messages.attempts import Fault
 
     return Fault.model_validate(cause) if cause else None
-
-
-def _query(plan: Any, cause: Any) -> tuple[tuple[int, str, bool], ...]:
-    """The lines of the user's query around the one that failed, numbered as in the user's file where that is known."""
-    vertex = plan.graph.vertices.get(cause.vertex) if plan is not None and cause is not None and cause.vertex else None
-    if vertex is None or vertex.sql is None or not cause.line:
-        return ()
-    standing = plan.graph.sources.get(cause.vertex)
-    if cause.file and (standing is None or standing.file != cause.file or standing.indent is None):
-        return ()
-    lines = list(enumerate(vertex.sql.splitlines(), standing.line if cause.file else 1))
-    return tuple((n, text, n == cause.line) for n, text in lines if abs(n - cause.line) <= 5)
 
 
 def _last_failed(described: Row) -> Row | None:
