@@ -181,6 +181,16 @@ def around_strategy(name: str, wrapper: Callable[..., Any]) -> None:
     restarts.STRATEGIES[name] = lambda *given: wrapper(original, *given)
 
 
+@mutant(28, "job_master/core/resetting.py:reset", "who reads of a subtask that ran again is told of the attempt before")
+def readers_are_told_of_what_counts_no_more() -> None:
+    def reset(original: Any, state: Any, *given: Any) -> None:
+        before = dict(state.wholes)
+        original(state, *given)
+        state.wholes.update(before)
+
+    around(resetting, "reset", reset)
+
+
 @mutant(5, "job_master/core/scheduling.py:_useless", "a slot that is not wanted any more is taken all the same")
 def an_unwanted_slot_is_kept() -> None:
     scheduling._useless = lambda job, idle: []
