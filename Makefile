@@ -20,6 +20,7 @@ help: ## list the targets
 setup: $(STAMP) ## install what is missing: the packages into .venv, Kafka and the demo's data into .millrace/cache
 	@$(BIN)/python -m deploy.local.java
 	@$(BIN)/python -m deploy.local.kafka fetch
+	@$(BIN)/python -m deploy.local.spark_classes
 	@$(BIN)/python -m deploy.local.flights
 
 $(STAMP): requirements.lock requirements-build.lock pyproject.toml

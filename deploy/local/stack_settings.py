@@ -14,6 +14,7 @@ from millrace.runtime.inspection import memory_bytes
 from millrace.runtime.settings import BadSettings, merged, read_file
 from services.task_manager.settings import heap_of
 
+from .spark_classes import class_data_folder
 from .stack import Options, Stack, write_private
 
 DECIDED = {
@@ -39,8 +40,10 @@ class Served(NamedTuple):
 def write_settings(stack: Stack, options: Options, kafka: str, etcd: str, blob_port: int, agent: Served | None) -> None:
     """`agent`: starts TaskManagers for the ResourceManager; None: the supervisor alone does. What the stack decides goes before the user's
     own settings. Raises BadSettings for a file of these that cannot be used."""
-    # A laptop does other work too: a little more patience than a cluster's machines need.
-    own = merged({"resource_manager": {"lost_after_ms": 800}}, own_settings(options.config))
+    # A laptop does other work too: a little more patience than a cluster's machines need. And making a class-data archive costs it a
+    # minute of a core: all stacks have one, also those that live for one job.
+    stacks = {"resource_manager": {"lost_after_ms": 800}, "task_manager": {"class_data_folder": str(class_data_folder())}}
+    own = merged(stacks, own_settings(options.config))
     settings = {
         "cluster": "default",
         "kafka_bootstrap": kafka,

@@ -66,6 +66,10 @@ class TaskManagerSettings(ServiceSettings):
         None, description=f"Python of the slots, with PySpark {PYSPARK} and your packages; else this service's."
     )
     work_folder: str = Field("data/work", min_length=1, description="Folder for working files, JVM logs, journals.")
+    class_data_folder: str = Field(
+        "", description="Folder for class-data archives, with which JVMs start in half of the time. Those of a machine may share it. "
+        "Empty: archives, in the work folder."
+    )
     attempts_per_jvm: int = Field(1000, ge=1, description="After so many attempts a slot's JVM is replaced.")
     log_head_mb: int = Field(8, ge=0, description="What is kept of each stream of an attempt: so much of its start,")
     log_tail_mb: int = Field(8, ge=0, description="and so much of its end.")
@@ -139,7 +143,7 @@ class TaskManagerSettings(ServiceSettings):
             conf=dict(self.conf),
             java_options=tuple(self.java_options),
             java_home=self.java_home,
-            archive_folder=str(Path(self.work_folder) / "archives"),
+            archive_folder=str(Path(self.class_data_folder or Path(self.work_folder) / "archives").expanduser().absolute()),
             log_head_bytes=self.log_head_mb * MEBIBYTE,
             log_tail_bytes=self.log_tail_mb * MEBIBYTE,
             attempts_per_jvm=self.attempts_per_jvm,

@@ -115,8 +115,6 @@ def cluster(
     at once."""
     stack = Stack(f"bench-{name}")
     stack.down(purge=True)
-    if not simulated:
-        keep_archives(stack)
     try:
         stack.up(Options(slots=slots, task_managers=0 if simulated else 1, standbys=standbys, web=web), say, foreground=True)
         with simulated_slots(stack, slots) if simulated else contextlib.nullcontext() as task_manager:
@@ -133,15 +131,6 @@ def cluster(
                 running.client.close()
     finally:
         stack.down(purge=True)
-
-
-def keep_archives(stack: Stack) -> None:
-    """The class-data archive, which slots make when they first have time (a minute of processor), outlives the stack."""
-    archives = home() / "archives"
-    archives.mkdir(parents=True, exist_ok=True)
-    work = stack.folder / "work"
-    work.mkdir(parents=True, exist_ok=True)
-    (work / "archives").symlink_to(archives)
 
 
 @contextlib.contextmanager

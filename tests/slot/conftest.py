@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from deploy.local.spark_classes import class_data_folder
 from tests.slot.attempts import Attempts, local_spark
 from tests.slot.lifecycle import Slot
 
 
 @pytest.fixture(scope="session")
-def archives(pytestconfig: pytest.Config) -> str:
-    """The folder for class-data archives; it stays from run to run, so that the JVMs of all but the first start fast."""
-    return str(pytestconfig.cache.mkdir("class-data-archives"))
+def archives() -> str:
+    """The folder for class-data archives, that of all stacks here: it stays from run to run, so that JVMs start fast."""
+    return str(class_data_folder())
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ import pytest
 from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.common.config import SlotConfig
 from services.task_manager.slot.common.jvm import find_java, find_spark
-from services.task_manager.slot.host.archive import Archive
-from tests.slot.lifecycle import PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
+from services.task_manager.slot.host.archive import Archive, make_now
+from tests.slot.lifecycle import FIRST_TIER, PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
 from tests.slot.standalone import standalone
 
 pytestmark = pytest.mark.timeout(600)
@@ -164,6 +164,24 @@ def test_an_idle_jvm_that_is_killed_is_replaced_by_one_that_uses_the_archive_of_
 
 def archive_of(config: SlotConfig) -> Archive:
     return Archive(config, find_java(None), find_spark(config.pyspark_version))
+
+
+def test_an_archive_is_one_for_all_that_it_fits_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def path(*options: str) -> str | None:
+        return archive_of(SlotConfig(slot="s", folder="/s", python="p", java_options=options, archive_folder=str(tmp_path))).path
+
+    made: list[str] = []
+
+    def make(path: str, *_: object) -> None:
+        made.append(path)
+        Path(path).touch()
+
+    monkeypatch.setattr("services.task_manager.slot.host.archive._make", make)
+    said: list[str] = []
+    for _ in range(2):
+        make_now(str(tmp_path), said.append)
+    assert made == [path(*SlotConfig.java_options)] == [path(*FIRST_TIER)] and len(said) == 1
+    assert path("-XX:-UseCompressedOops") not in made, "its classes lie otherwise"
 
 
 def test_a_broken_archive_is_no_harm_and_no_noise(tmp_path: Path) -> None:

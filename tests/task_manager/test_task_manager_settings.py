@@ -36,6 +36,9 @@ def test_a_slot_is_told_what_the_settings_say(tmp_path: Path) -> None:
     remote = TaskManagerSettings(master="spark://h:7077", conf={"spark.x": "1"}, python="/p").slot_config(0)
     assert (remote.master, remote.conf, remote.python) == ("spark://h:7077", {"spark.x": "1"}, "/p")
     deciding = settings.deciding()
+    assert (config.archive_folder, remote.archive_folder) == (str(tmp_path / "archives"), str(Path("data/work/archives").absolute()))
+    shared = TaskManagerSettings(work_folder=str(tmp_path), class_data_folder=str(tmp_path / "all")).slot_config(0)
+    assert shared.archive_folder == str(tmp_path / "all"), "several TaskManagers of a machine have one"
     assert deciding["slots_memory_mb"] == [600, 600] and deciding["allocation_timeout_ms"] == 10_000
 
 

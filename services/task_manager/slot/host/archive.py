@@ -1,7 +1,8 @@
 """A class-data archive of Spark's classes: a JVM that has one starts in half the time.
 
-It costs one run of a JVM, in the background and at low priority, after the first slot of a machine is ready, and 165 MB of disk. It is
-valid for one Java, one Spark and one set of flags, whose hash is its name. Without it everything works the same.
+It costs one run of a JVM, and 165 MB of disk. Where there is none, a slot makes it when it is ready, in the background and at low priority;
+for the stacks of a checkout `make setup` does. It is valid for one Java, one Spark and one set of flags, whose hash is its name. Without it
+everything works the same.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from collections.abc import Callable
 from ..common import jvm, procs
 from ..common.config import SlotConfig
 
-_TRAINING_S = 300
+_TRAINING_S = 1_800  # on a machine whose cores are busy; it has the least priority
 _KEPT = 3
+_CHEAPEST = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_EITHER_WAY = (*_CHEAPEST, "-XX:+UseParallelGC", "-XX:+UseG1GC")
+"""Options of a JVM that an archive of classes fits with and without. So it is made with the cheapest of them."""
 
 
 class Archive:
@@ -45,7 +49,7 @@ class Archive:
         facts = [
             (java, os.stat(java).st_size, os.stat(java).st_mtime_ns),
             sorted((entry.name, entry.stat().st_size) for entry in os.scandir(jars)),
-            [jars, self._config.java_options],
+            [jars, _that_matter(self._config)],
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -86,25 +90,51 @@ def make(path: str, config: SlotConfig, java: str, spark_home: str) -> None:
         while not procs.lower_session():
             time.sleep(procs.TURN_S)
         os.nice(19)
-        # A name that is the same next time: one that was killed at this cannot clean up.
-        folder = path + ".making"
+        _make(path, config, java, spark_home)
+
+
+def make_now(archive_folder: str, progress: Callable[[str], None]) -> None:
+    """Makes the archive of slots with the settings that they have by themselves, before there is one. Who else is at it is waited for."""
+    config = SlotConfig(slot="archive", folder=archive_folder, python=sys.executable, archive_folder=archive_folder)
+    java, spark_home = jvm.find_java(None), jvm.find_spark(config.pyspark_version)
+    path = Archive(config, java, spark_home).path
+    assert path is not None
+    if os.path.exists(path):
+        return
+    os.makedirs(archive_folder, exist_ok=True)
+    with open(path + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path):
+            progress("Spark: preparing its classes for quick starts (once)")
+            _make(path, config, java, spark_home)
+
+
+def _make(path: str, config: SlotConfig, java: str, spark_home: str) -> None:
+    # A name that is the same next time: one that was killed at this cannot clean up.
+    folder = path + ".making"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        part = os.path.join(folder, "classes.jsa")
+        driver = os.path.join(folder, "driver")  # beside it is what of a driver lies beside its folder
+        os.makedirs(driver, mode=0o700)
+        _train(part, driver, config, java, spark_home)
+        os.replace(part, path)
+        _forget_old(os.path.dirname(path))
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"no class-data archive: {error}", file=sys.stderr)
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
-        try:
-            part = os.path.join(folder, "classes.jsa")
-            os.makedirs(folder, mode=0o700)
-            _train(part, folder, config, java, spark_home)
-            os.replace(part, path)
-            _forget_old(os.path.dirname(path))
-        except (OSError, subprocess.SubprocessError) as error:
-            print(f"no class-data archive: {error}", file=sys.stderr)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _that_matter(config: SlotConfig) -> list[str]:
+    return [option for option in config.java_options if option not in _EITHER_WAY]
 
 
 def _train(part: str, folder: str, config: SlotConfig, java: str, spark_home: str) -> None:
     """Runs a JVM through what attempts do, and has it write down at its end which classes that took."""
     options = [f"-XX:ArchiveClassesAtExit={part}", "-Xlog:disable", "-Xlog:all=error:stderr"]
-    plain = SlotConfig(slot="archive", folder=folder, python=config.python, java_options=config.java_options)
+    options_here = (*_that_matter(config), *_CHEAPEST)
+    plain = SlotConfig(slot="archive", folder=folder, python=config.python, java_options=options_here)
     jvm.write_files(plain, jvm.spark_conf(plain, {}, folder), folder, options)
     script = os.path.join(os.path.dirname(os.path.abspath(jvm.__file__)), "training.py")
     command = jvm.command(spark_home, folder)[:-1] + [script, folder]
