@@ -33,6 +33,7 @@ settings.register_profile("any machine", deadline=None)  # a busy one is no fail
 settings.load_profile("any machine")
 
 SHARED = {
+    "a stack with standbys": tuple(f"tests/end_to_end/test_{name}.py" for name in ("repair", "standbys", "traces")),
     "a stack": ("tests/end_to_end/",),
     "a slot": ("tests/slot/test_lifecycle_", "tests/slot/test_running", "tests/slot/test_poison"),
     "a Spark": ("tests/slot/test_vertices_", "tests/slot/test_errors"),
@@ -40,7 +41,7 @@ SHARED = {
     "a control plane": ("tests/client/",),
 }
 """What takes long to start -> how the paths of the tests begin that share it. One worker runs them all, so that it starts once."""
-OWN_STACKS = ("growing", "standbys", "foreground", "shutdown", "chaos", "clusters", "restore", "upgrade", "settings", "traces")
+OWN_STACKS = ("growing", "foreground", "chaos", "clusters", "restore", "upgrade", "settings")
 ALONE = tuple(f"tests/end_to_end/test_{name}.py" for name in OWN_STACKS)
 """Whichever worker is free takes these: they start and break stacks of their own."""
 

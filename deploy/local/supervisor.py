@@ -64,6 +64,7 @@ class Service:
     started: float = 0.0
     restarts: int = 0
     delay_s: float = RESTART_FIRST_S
+    took_work: Child | None = None  # the process that said so
     facts: dict[str, Any] = field(default_factory=dict)
     """What stack.json has of it; replaced as a whole."""
 
@@ -253,16 +254,8 @@ class Supervisor:
         ready.unlink(missing_ok=True)
         log = logs / f"{service.instance}.log"
         put_aside(log, service.child.exit_code() if service.child is not None else None)
-        command = [
-            sys.executable,
-            "-m",
-            service.module,
-            "--config",
-            str(self.stack.settings_file),
-            "--ready-file",
-            str(ready),
-        ]
-        command += ["--instance", service.instance]
+        command = [sys.executable, "-m", service.module, "--config", str(self.stack.settings_file)]
+        command += ["--ready-file", str(ready), "--instance", service.instance]
         if service.name == "task_manager":
             command += ["--id", service.instance]
         if service.name == "dispatcher":
@@ -330,10 +323,11 @@ class Supervisor:
 
     def _takes_work(self, service: Service) -> bool:
         """It follows its log, or leads. A TaskManager has only to be up: its slots take seconds to be warm, and jobs wait for them."""
-        if not self._comes_up(service) or service.name == "task_manager":
+        if not self._comes_up(service) or service.name == "task_manager" or service.took_work is service.child:
             return self._comes_up(service)
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{service.facts['health_port']}/ready", timeout=2):
+                service.took_work = service.child  # it is not asked again while the others come
                 return True
         except OSError:
             return False

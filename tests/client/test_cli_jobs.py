@@ -1,4 +1,5 @@
-"""The command line against a real control plane, as a user runs it: a process, its output, its exit code."""
+"""The command line against a real control plane, as a user runs it: its output, its exit code. A command that a signal meets, or whose
+reader goes away, is a process."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from millrace.client import Millrace, new_id
+from tests.cli.inside import command
 from tests.client.cluster import ControlPlane
 from tests.contract.conftest import eventually
 
@@ -27,15 +29,14 @@ def graph(tmp_path: Path) -> Path:
 
 def start(plane: ControlPlane, *args: str | Path) -> subprocess.Popen[str]:
     env = {**os.environ, "MILLRACE_KAFKA_BOOTSTRAP": plane.kafka.bootstrap, "MILLRACE_TOKEN": plane.token}
-    command = [sys.executable, "-c", "from deploy.cli import main; main()", *map(str, args)]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, "-c", "from deploy.cli import main; main()", *map(str, args)]
+    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(plane: ControlPlane, *args: str | Path, code: int = 0) -> tuple[str, str]:
-    process = start(plane, *args)
-    out, err = process.communicate(timeout=150)
-    assert process.returncode == code, f"{args}: {out}{err}"
-    return out, err
+    done = command(*args, MILLRACE_KAFKA_BOOTSTRAP=plane.kafka.bootstrap, MILLRACE_TOKEN=plane.token)
+    assert done.returncode == code, f"{args}: {done.stdout}{done.stderr}"
+    return done.stdout, done.stderr
 
 
 def test_submit_show_list_cancel_result_events(plane: ControlPlane, graph: Path) -> None:
@@ -100,9 +101,9 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
         "k8s://https://HOST:PORT; without one, the job runs in its slot's own Spark",
         "not accepted: 1 problem",
     ]
-    for command in ("show", "cancel", "result", "logs", "events", "run-again", "repair"):
-        assert run(plane, command, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
-        _, err = run(plane, command, "no id!", code=1)
+    for word in ("show", "cancel", "result", "logs", "events", "run-again", "repair"):
+        assert run(plane, word, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
+        _, err = run(plane, word, "no id!", code=1)
         assert err.startswith("millrace: 'no id!' is no job's id: it begins with a letter or digit,")
     run(plane, "cancel", job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
@@ -16,6 +17,7 @@ from ruamel.yaml import YAML
 
 from deploy.agent import Agent
 from deploy.local import supervisor
+from deploy.local.downloads import cache_folder
 from deploy.local.errors import LocalError
 from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
@@ -198,6 +200,21 @@ def test_a_service_that_ended_before_it_was_up_ends_the_start(tmp_path: Path) ->
         made._all_take_work()
 
 
+def test_a_service_that_took_work_is_not_asked_again_until_it_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = supervised([]), []
+
+    def ask(url: str, timeout: float) -> Any:
+        asked.append(url)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(supervisor.urllib.request, "urlopen", ask)
+    service = Service("dispatcher", "services.dispatcher", "dispatcher", facts={"health_port": 1})
+    for _ in range(2):
+        service.child = cast("Any", SimpleNamespace(exit_code=lambda: None))
+        assert made._takes_work(service) and made._takes_work(service)
+    assert asked == ["http://127.0.0.1:1/ready"] * 2
+
+
 def provided(folder: Path, code: int | None) -> Service:
     """A TaskManager of a stack that grows; it has not said that it is up. `code`: with which it has ended."""
     log = folder / "log"
@@ -295,9 +312,10 @@ def test_a_users_own_settings_reach_the_services_of_a_stack(tmp_path: Path, monk
 def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = settings_of(tmp_path, monkeypatch, "{}")
     assert written["resource_manager"]["lost_after_ms"] == 800
+    assert written["task_manager"]["class_data_folder"] == str(cache_folder() / "class-data"), "all stacks have one"
     for service, names in DECIDED.items():
         section = written[service] if service else written
-        assert set(section) - set(DECIDED) <= {*names, "lost_after_ms"}, "all that a stack writes is its own"
+        assert set(section) - set(DECIDED) <= {*names, "lost_after_ms", "class_data_folder"}, "all that a stack writes is its own"
         for name in names:
             text = f"{service}: {{{name}: 1}}\n" if service else f"{name}: x\n"
             (tmp_path / "wrong.yaml").write_text(text)

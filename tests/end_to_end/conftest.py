@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from deploy.local.stack import Options
+from millrace.runtime.traces import ENDPOINTS
 from tests.end_to_end.running import RUNNING, RunningStack, processes_of
+from tests.io.of_traces import Collector
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -30,12 +32,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             report.sections.append((f"stack {running.stack.name}", running.report()))
 
 
-@pytest.fixture(scope="session")
-def archives(pytestconfig: pytest.Config) -> Path:
-    """The folder for class-data archives; it stays from run to run, so that JVMs start fast."""
-    return Path(pytestconfig.cache.mkdir("class-data-archives"))
-
-
 @pytest.fixture(scope="package")
 def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """MILLRACE_HOME for all tests of this folder; no process that knows it outlives them."""
@@ -52,9 +48,9 @@ def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="package")
-def shared_stack(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
+def shared_stack(stacks_home: Path) -> Iterator[RunningStack]:
     """It ends with the last test of this folder, and has the name that commands take when none is given."""
-    with RunningStack("default", Options(slots=1, task_managers=2, heap_mb=512), archives) as running:
+    with RunningStack("default", Options(slots=1, task_managers=2, heap_mb=512)) as running:
         yield running
 
 
@@ -64,3 +60,27 @@ def running(shared_stack: RunningStack) -> Iterator[RunningStack]:
     shared_stack.quiesce()
     yield shared_stack
     shared_stack.quiesce()
+
+
+@pytest.fixture(scope="package")
+def collector() -> Iterator[Collector]:
+    """Gets the traces of `standing`."""
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="package")
+def standing(collector: Collector, stacks_home: Path) -> Iterator[RunningStack]:
+    """The other shared stack: two shards, a standby for each control service, traces, and one TaskManager with two slots."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENDPOINTS[1], collector.url)
+        with RunningStack("standing", Options(slots=2, task_managers=1, shards=2, standbys=1, heap_mb=512)) as running:
+            yield running
+
+
+@pytest.fixture
+def replicated(standing: RunningStack) -> Iterator[RunningStack]:
+    """`standing`, as `running` is of the shared one."""
+    standing.quiesce()
+    yield standing
+    standing.quiesce()

@@ -52,10 +52,11 @@ that finds another one at work, neither ended nor stopped, says so too."""
 
 def until(what: str, found: Callable[[], T], limit_s: float = LIMIT_S, shown: Callable[[], object] = lambda: "") -> T:
     """The first true value of `found`, asked again and again; what was waited for is told when it does not come, and what is `shown`."""
-    deadline = time.monotonic() + limit_s
+    began_s = time.monotonic()
     while not (value := found()):
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what} {shown()}"
-        time.sleep(0.02)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < limit_s, f"waited {limit_s:.0f} s in vain for: {what} {shown()}"
+        time.sleep(min(0.5, max(0.02, waited_s / 20)))  # a question costs: who waits for long asks less often
     return value
 
 
@@ -160,9 +161,9 @@ def run_at_once(held: list[Held]) -> None:
 class RunningStack:
     """A stack that is up inside a `with`, and a client of it."""
 
-    def __init__(self, name: str, options: Options, archives: Path) -> None:
+    def __init__(self, name: str, options: Options) -> None:
         self.stack = Stack(name)
-        self.archives, self.options = archives, options
+        self.options = options
         self.jobs: list[Watched] = []
         self.said: list[str] = []
         self.client: Any = None  # a Millrace, while it is up
@@ -186,10 +187,6 @@ class RunningStack:
 
     def up(self) -> None:
         """Starts it; the client is connected."""
-        work = self.stack.folder / "work"
-        if not work.exists():  # JVMs start fast with the class-data archive of an earlier run
-            work.mkdir(parents=True)
-            (work / "archives").symlink_to(self.archives)
         # In the foreground, so that a run of tests that is killed leaves nothing.
         self.facts = self.stack.up(self.options, self.said.append, foreground=True)
         self.token = Path(self.facts["token_file"]).read_text()

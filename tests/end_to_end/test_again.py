@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.end_to_end.running import LIMIT_S, RunningStack
+from tests.cli.inside import command
+from tests.end_to_end.running import RunningStack
 
 GRAPH = """
 name: per-day
@@ -22,8 +22,7 @@ vertices:
 
 
 def millrace(running: RunningStack, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("millrace"), *map(str, arguments), "--stack", running.stack.name]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return command(*arguments, "--stack", running.stack.name)
 
 
 def test_a_graph_is_run_for_each_value_and_what_failed_again_by_the_same_command(running: RunningStack, tmp_path: Path) -> None:

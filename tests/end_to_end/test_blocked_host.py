@@ -6,20 +6,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
-from deploy.local.downloads import CHECKOUT
-from tests.bench.clusters import environment
+from tests.cli.inside import command
 from tests.end_to_end.running import Held, RunningStack, until
-from tests.end_to_end.test_foreground import PROGRAM
 
 HOST = socket.gethostname()
 UNTIL = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
 def millrace(*words: str) -> tuple[str, str]:
-    done = subprocess.run([*PROGRAM, *words], env=environment(), cwd=CHECKOUT, capture_output=True, text=True, timeout=180)
+    done = command(*words)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout, done.stderr
 

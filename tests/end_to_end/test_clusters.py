@@ -1,10 +1,8 @@
-"""Clusters do not mix [R29]: stacks one after the other over the same sinks, another one's storage, two names on one Kafka."""
+"""Clusters do not mix [R29]: stacks one after the other over the same sinks, another one's storage."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +33,17 @@ def rows(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.long
 def test_a_fresh_stack_over_the_sinks_of_a_purged_one_leaves_the_right_rows(
-    stacks_home: Path, archives: Path, tmp_path: Path
+    stacks_home: Path, tmp_path: Path
 ) -> None:
     """Its logs begin at 0 again, so that its jobs were accepted under the names of the first one's."""
     options, left = Options(slots=1, task_managers=1, heap_mb=512), tmp_path / "left"
-    with RunningStack("days", options, archives) as monday:
+    with RunningStack("days", options) as monday:
         assert {end["type"] for end in ended(monday, tmp_path, "Monday").values()} == {"JobFinished"}
         assert rows(tmp_path) == dict.fromkeys(MODES, ["Monday"])
         shutil.copytree(monday.stack.folder / "storage", left)
     stack = monday.stack
     assert not stack.down(purge=True)
-    with RunningStack("days", options, archives) as tuesday:
+    with RunningStack("days", options) as tuesday:
         ends = ended(tuesday, tmp_path, "Tuesday")
         assert {mode: end["type"] for mode, end in ends.items()} == {
             "append": "JobFinished", "error": "JobFailed", "overwrite": "JobFinished",
@@ -58,11 +56,3 @@ def test_a_fresh_stack_over_the_sinks_of_a_purged_one_leaves_the_right_rows(
     shutil.copytree(left, storage)
     with pytest.raises(LocalError, match=r"does not start: .*: storage .* belongs to cluster 'default' .*, and this is cluster 'default'"):
         stack.up(None, lambda step: None, foreground=True)
-
-
-def test_a_second_name_on_one_kafka_is_refused_when_it_is_provisioned(running: RunningStack) -> None:
-    facts = running.stack.status()
-    command = [sys.executable, "-m", "deploy.provision", "--cluster", "two", "--kafka-bootstrap", facts["kafka_bootstrap"]]
-    done = subprocess.run([*command, "--etcd-endpoint", facts["etcd_endpoint"]], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "provision: this Kafka belongs to cluster 'default' (" in done.stderr and "name it 'default'" in done.stderr

@@ -13,18 +13,18 @@ from deploy.local.processes import is_running
 from deploy.local.stack import Options
 from millrace.io.kafka.logs import KafkaLogs
 from tests.contract.conftest import asked
-from tests.end_to_end.running import Held, RunningStack, until
+from tests.end_to_end.running import Held, RunningStack, processes_of, until
 
 IDLE_MS = 4_000
 NO_RESTARTS = {"restart": {"strategy": "none"}}
 
 
 @pytest.fixture(scope="module")
-def growing(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
+def growing(stacks_home: Path) -> Iterator[RunningStack]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_WORKER_IDLE_MS", str(IDLE_MS))
         options = Options(slots=1, task_managers=0, task_managers_most=2, heap_mb=512, standbys=1)
-        with RunningStack("growing", options, archives) as running:
+        with RunningStack("growing", options) as running:
             yield running
 
 
@@ -62,43 +62,13 @@ def counts(running: RunningStack) -> tuple[int, int]:
     return seen.task_managers, seen.provided.starting
 
 
-def test_the_first_job_starts_one_and_it_goes_when_it_is_idle(empty: RunningStack, tmp_path: Path) -> None:
+def test_the_first_job_starts_exactly_one_though_the_leader_dies_and_it_goes_when_it_is_idle(
+    empty: RunningStack, tmp_path: Path
+) -> None:
+    leader = empty.leader("resource-manager")
     held = Held(empty, tmp_path / "held")
     waiting = held.watched.event("JobWaiting")
     assert waiting["reason"] == "no TaskManager is registered; task-manager-1 is being started"
-    held.started()
-    assert processes(empty) == ["task-manager-1"] and counts(empty) == (1, 0)
-    family = [psutil.Process(empty.pid("task-manager-1")), *psutil.Process(empty.pid("task-manager-1")).children(recursive=True)]
-    assert held.let_go().end["type"] == "JobFinished"
-    until("it to go", lambda: processes(empty) == [] and counts(empty) == (0, 0))
-    assert not any(is_running(process) for process in family)
-    assert empty.sql("SELECT 2 AS a").rows == [[2]], "and another one comes"
-
-
-def test_as_many_come_as_are_needed_and_no_more_than_may(empty: RunningStack, tmp_path: Path) -> None:
-    held = [Held(empty, tmp_path / str(number)) for number in range(3)]
-    waiting = held[2].watched
-    for each in held[:2]:
-        each.started()
-    waiting.until("why it waits", lambda events: any("task_managers_max is 2" in each.get("reason", "") for each in events))
-    assert processes(empty) == ["task-manager-1", "task-manager-2"]
-    for each in held:
-        assert each.let_go().end["type"] == "JobFinished"
-
-
-def test_one_that_is_killed_is_replaced_and_its_task_runs_again(empty: RunningStack, tmp_path: Path) -> None:
-    held = Held(empty, tmp_path / "held", settings=NO_RESTARTS)
-    held.started()
-    place = held.watched.running(attempt=1)["task_manager"]
-    empty.kill(place)
-    held.started(2)
-    assert held.let_go().end["type"] == "JobFinished"
-    assert held.watched.attempts() == [("main", 0, 1), ("main", 0, 2)]
-
-
-def test_the_leader_dies_while_one_starts_and_exactly_one_comes(empty: RunningStack, tmp_path: Path) -> None:
-    leader = empty.leader("resource-manager")
-    held = Held(empty, tmp_path / "held")
     seen: set[tuple[str, int]] = set()
 
     def begun() -> bool:
@@ -109,18 +79,41 @@ def test_the_leader_dies_while_one_starts_and_exactly_one_comes(empty: RunningSt
     until("one to be started", begun)
     empty.kill(leader)
     until("the job at work", lambda: begun() and held.pids)
-    assert counts(empty) == (1, 0)
+    assert processes(empty) == ["task-manager-1"] and counts(empty) == (1, 0)
+    family = [psutil.Process(empty.pid("task-manager-1")), *psutil.Process(empty.pid("task-manager-1")).children(recursive=True)]
     assert held.let_go().end["type"] == "JobFinished"
     begun()
     assert [name for name, _ in seen] == ["task-manager-1"], "no other came meanwhile"
     assert held.watched.attempts() == [("main", 0, 1)]
+    until("it to go", lambda: processes(empty) == [] and counts(empty) == (0, 0))
+    assert not any(is_running(process) for process in family)
 
 
-def test_a_stack_that_was_down_begins_without_any(growing: RunningStack) -> None:
-    """Its ResourceManager knows of one that is not there any more."""
-    assert growing.sql("SELECT 4 AS a").rows == [[4]]
-    growing.down()
-    growing.up()
-    until("the one of before to be forgotten", lambda: counts(growing) == (0, 0))
-    assert processes(growing) == []
-    assert growing.sql("SELECT 5 AS a").rows == [[5]]
+def test_as_many_come_as_are_needed_and_one_that_is_killed_is_replaced(empty: RunningStack, tmp_path: Path) -> None:
+    """Others have come and gone before. Then the stack is down, with two that its ResourceManager knows; it begins without any."""
+    held = [Held(empty, tmp_path / str(number), settings=NO_RESTARTS) for number in range(3)]
+    for each in held[:2]:
+        each.started()
+    why = "task_managers_max is 2"
+    held[2].watched.until("why it waits", lambda events: any(why in each.get("reason", "") for each in events))
+    assert processes(empty) == ["task-manager-1", "task-manager-2"]
+
+    killed = held[0].watched
+    place, other = (each.watched.running(attempt=1)["task_manager"] for each in held[:2])
+    assert {place, other} == {"task-manager-1", "task-manager-2"}
+    empty.kill(place)
+    assert held[1].let_go().end["type"] == "JobFinished"
+    held[0].started(2)
+    held[2].started()
+    places = {held[2].watched.running()["task_manager"], killed.running(attempt=2)["task_manager"]}
+    assert other in places and processes(empty) == sorted(places) and len(places) == 2, "no more than may"
+    for each in (held[0], held[2]):
+        assert each.let_go().end["type"] == "JobFinished"
+    assert [each.watched.attempts() for each in held] == [[("main", 0, 1), ("main", 0, 2)], [("main", 0, 1)], [("main", 0, 1)]]
+
+    empty.down()
+    assert processes_of(empty.stack.folder) == [], "with its standbys"
+    empty.up()
+    until("those of before to be forgotten", lambda: counts(empty) == (0, 0))
+    assert processes(empty) == []
+    assert empty.sql("SELECT 5 AS a").rows == [[5]]

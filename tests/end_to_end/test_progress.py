@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.running import LIMIT_S, RunningStack, until
+from tests.cli.inside import command
+from tests.end_to_end.running import RunningStack, until
 
 COUNTS = """
     import os, sys, time
@@ -31,8 +30,7 @@ COUNTS = """
 
 
 def millrace(running: RunningStack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("millrace"), *arguments, "--stack", running.stack.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "COLUMNS": "160"})
+    done = command(*arguments, "--stack", running.stack.name, COLUMNS="160")
     assert done.returncode == 0, done.stderr
     return done
 

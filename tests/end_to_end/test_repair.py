@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.local.stack import Options
 from tests.end_to_end.running import RunningStack
 from tests.end_to_end.test_again import millrace
 
@@ -18,11 +16,10 @@ TEXT = (Path(__file__).parents[2] / "docs" / "restarts.md").read_text()
 FILES = {name: text for name, text in re.findall(r"```(?:yaml|python)\n# (\S+)\n(.*?)```", TEXT, re.DOTALL)}
 
 
-@pytest.fixture(scope="module")
-def running(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
-    """A stack of its own: what a repair keeps is told by digests of what is redacted, so a redacted recording of one folds otherwise."""
-    with RunningStack("repairs", Options(slots=1, task_managers=2, heap_mb=512), archives) as stack:
-        yield stack
+@pytest.fixture
+def running(replicated: RunningStack) -> RunningStack:
+    """Not the one that is recorded: what a repair keeps is told by digests of what is redacted, so a redacted recording folds otherwise."""
+    return replicated
 
 
 def states(running: RunningStack, job: str) -> dict[str, list[tuple[str, int, str | None]]]:

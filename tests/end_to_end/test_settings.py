@@ -25,10 +25,3 @@ def test_a_python_without_pyspark(stacks_home: Path, tmp_path: Path) -> None:
         f"Name a Python of at least 3.10 with PySpark {PYSPARK} in the setting python."
     )
     assert processes_of(stack.folder) == []
-
-
-def test_a_python_that_is_not_there(stacks_home: Path, tmp_path: Path) -> None:
-    stack = Stack("no-python")
-    with pytest.raises(LocalError, match=rf"task-manager-1 does not start: .*The Python {tmp_path}/none cannot be started"):
-        stack.up(Options(slots=1, python=f"{tmp_path}/none"), lambda step: None)
-    assert processes_of(stack.folder) == []

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.local.stack import Options
+from tests.cli.inside import command
 from tests.end_to_end.running import Held, RunningStack, processes_of, until
 
 
 @pytest.fixture(scope="module")
-def other(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
-    with RunningStack("other", Options(slots=1, task_managers=1, heap_mb=512), archives) as running:
+def other(stacks_home: Path) -> Iterator[RunningStack]:
+    with RunningStack("other", Options(slots=1, task_managers=1, heap_mb=512)) as running:
         yield running
 
 
@@ -66,6 +69,32 @@ def test_jobs_survive_down_and_up_and_nothing_runs_between(
     assert second.client.result(done.id).rows == [["before"]]
     events = list(second.client.follow(held.watched.id))
     assert [event["attempt"] for event in events if event["type"] == "AttemptStateChanged"][-1] == 2
+
+
+def test_a_cluster_is_shut_down_and_its_jobs_are_suspended_kept_and_go_on(second: RunningStack, tmp_path: Path) -> None:
+    """`millrace shutdown`, as docs/operate.md has it."""
+    held = Held(second, tmp_path / "held")
+    [before] = held.started()
+    waits = second.sql("SELECT 1 AS a")
+    done = command("shutdown", "--yes", "--stack", second.stack.name)
+    assert (done.returncode, done.stdout) == (0, "the cluster is shut down: 2 jobs are kept, 2 of them suspended\n"), done.stderr
+    assert held.watched.event("JobStateChanged", status="SUSPENDED") and waits.event("JobStateChanged", status="SUSPENDED")
+    until("the end of all processes", lambda: gone(second))
+    seen = second.stack.status()
+    assert (seen["state"], seen["shut_down"]) == ("stopped", "the cluster is shut down: 2 jobs kept, 2 suspended")
+    second.down()
+    second.up()
+    assert before in held.started(2), "it runs again"
+    held.let_go()
+    assert second.client.wait(held.watched.id, 120).status == second.client.wait(waits.id, 120).status == "FINISHED"
+
+
+def test_a_second_name_on_one_kafka_is_refused_when_it_is_provisioned(running: RunningStack) -> None:
+    facts = running.stack.status()
+    words = [sys.executable, "-m", "deploy.provision", "--cluster", "two", "--kafka-bootstrap", facts["kafka_bootstrap"]]
+    done = subprocess.run([*words, "--etcd-endpoint", facts["etcd_endpoint"]], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "provision: this Kafka belongs to cluster 'default' (" in done.stderr and "name it 'default'" in done.stderr
 
 
 @pytest.mark.long

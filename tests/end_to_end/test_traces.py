@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from deploy.local.stack import Options
 from millrace.core.trace_context import parse, trace_of
-from millrace.runtime.traces import ENDPOINTS, ID, TABLE
+from millrace.runtime.traces import ID, TABLE
 from tests.end_to_end.running import Held, RunningStack, Watched, until
 from tests.end_to_end.test_metrics import numbers
 from tests.io.of_traces import Collector, Seen
@@ -25,20 +21,6 @@ GRAPH = {
         "counts": {"sql": "SELECT k, count(*) AS n FROM numbers GROUP BY k", "inputs": {"numbers": "hash(k)"}, "parallelism": 2},
     },
 }
-
-
-@pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    with Collector() as collector:
-        yield collector
-
-
-@pytest.fixture(scope="module")
-def traced(collector: Collector, stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ENDPOINTS[1], collector.url)
-        with RunningStack("traced", Options(slots=1, task_managers=1, standbys=1, heap_mb=512), archives) as running:
-            yield running
 
 
 def whole(collector: Collector, job: Watched, spark: bool = False, **least: int) -> list[Seen]:
@@ -82,9 +64,9 @@ def check_tree(spans: list[Seen], trace: str, publisher: str) -> Seen:
     return root
 
 
-def test_a_job_is_one_trace_from_its_publisher_to_its_spark_stages(traced: RunningStack, collector: Collector, tmp_path: Path) -> None:
+def test_a_job_is_one_trace_from_its_publisher_to_its_spark_stages(replicated: RunningStack, collector: Collector, tmp_path: Path) -> None:
     sink = {"out": {"sink": {"format": "parquet", "path": str(tmp_path / "out")}, "inputs": {"counts": "broadcast"}}}
-    job = traced.submit({**GRAPH, "vertices": {**GRAPH["vertices"], **sink}}, traceparent=GIVEN, tracestate=STATE)
+    job = replicated.submit({**GRAPH, "vertices": {**GRAPH["vertices"], **sink}}, traceparent=GIVEN, tracestate=STATE)
     assert job.end["type"] == "JobFinished"
     attempts = job.attempts("FINISHED")
     whole(collector, job, spark=True, publish=1)
@@ -94,7 +76,8 @@ def test_a_job_is_one_trace_from_its_publisher_to_its_spark_stages(traced: Runni
     assert (root.name, root.attributes["millrace.job.status"], root.failed) == ("job counts", "FINISHED", None)
     kinds = Counter(span.kind for span in spans)
     assert len(attempts) == kinds["attempt"] == kinds["start"] == 4
-    assert [kinds[once] for once in ("job", "store", "queue", "slot", "publish", "finish")] == [1] * 6
+    assert [kinds[once] for once in ("job", "store", "queue", "publish", "finish")] == [1] * 5
+    assert kinds["slot"] >= 1, "one for each that it was granted"
     assert {span.state for span in spans} == {STATE}
     parents = {kind: {span.parent for span in spans if span.kind == kind} for kind in ("spark job", "spark stage")}
     assert parents["spark job"] == {span.span for span in spans if span.kind == "attempt"}
@@ -103,10 +86,10 @@ def test_a_job_is_one_trace_from_its_publisher_to_its_spark_stages(traced: Runni
 
 
 def test_a_job_without_a_publishers_trace_has_its_own_which_the_code_of_its_attempts_is_in(
-    traced: RunningStack, collector: Collector, tmp_path: Path
+    replicated: RunningStack, collector: Collector, tmp_path: Path
 ) -> None:
     script = "import os, sys\nopen(sys.argv[1], 'w').write(os.environ['TRACEPARENT'])\nraise SystemExit(3)"
-    job = traced.script(script, [tmp_path / "told"])
+    job = replicated.script(script, [tmp_path / "told"])
     spans = whole(collector, job)
     root = check_tree(spans, trace_of(job.id), "")
     [attempt] = [span for span in spans if span.kind == "attempt"]
@@ -116,20 +99,20 @@ def test_a_job_without_a_publishers_trace_has_its_own_which_the_code_of_its_atte
         assert span.failed and span.attributes["error.type"] == job.cause["kind"]
 
 
-def test_a_job_whose_leaders_are_killed_is_one_trace_all_the_same(traced: RunningStack, collector: Collector, tmp_path: Path) -> None:
-    scopes = ("dispatcher", "resource-manager", "job-master/0")
-    before = {scope: (traced.leader(scope), traced.leader_key(scope)) for scope in scopes}
-    killed = {name: traced.pid(name) for name, _ in before.values()}
-    held = Held(traced, tmp_path / "held")
+def test_a_job_whose_leaders_are_killed_is_one_trace_all_the_same(replicated: RunningStack, collector: Collector, tmp_path: Path) -> None:
+    scopes = ("dispatcher", "resource-manager", "job-master/0", "job-master/1")
+    before = {scope: (replicated.leader(scope), replicated.leader_key(scope)) for scope in scopes}
+    killed = {name: replicated.pid(name) for name, _ in before.values()}
+    held = Held(replicated, tmp_path / "held")
     held.started()
     job = held.watched
     begun = {"store", "queue", "slot", "start"}
     collector.until("what is over already", lambda spans: begun <= {span.kind for span in spans if span.attributes.get(ID) == job.id})
-    traced.kill(*killed)
+    replicated.kill(*killed)
     for scope, (_, old) in before.items():
-        until(f"another leader of {scope}", lambda scope=scope, old=old: traced.leader_key(scope) not in (None, old))
+        until(f"another leader of {scope}", lambda scope=scope, old=old: replicated.leader_key(scope) not in (None, old))
     for name, pid in killed.items():
-        traced.started_again(name, pid)  # what counts spans in the tests behind this one begins anew with it
+        replicated.started_again(name, pid)  # what counts spans in the tests behind this one begins anew with it
     assert held.let_go().end["type"] == "JobFinished"
     spans = whole(collector, job)
     check_tree(spans, trace_of(job.id), "")
@@ -138,23 +121,25 @@ def test_a_job_whose_leaders_are_killed_is_one_trace_all_the_same(traced: Runnin
     }  # fmt: skip
 
 
-def test_a_publisher_that_wants_no_spans_gets_none_and_its_code_is_told(traced: RunningStack, collector: Collector, tmp_path: Path) -> None:
+def test_a_publisher_that_wants_no_spans_gets_none_and_its_code_is_told(
+    replicated: RunningStack, collector: Collector, tmp_path: Path
+) -> None:
     script = "import os, sys\nopen(sys.argv[1], 'w').write(os.environ['TRACEPARENT'])"
-    quiet = traced.client.submit(
+    quiet = replicated.client.submit(
         {"name": "quiet", "vertices": {"q": {"sql": "SELECT 1"}}}, traceparent=f"{GIVEN[:-1]}0", watch=False
     )
     quiet.wait()
-    after = traced.script(script, [tmp_path / "told"])
+    after = replicated.script(script, [tmp_path / "told"])
     whole(collector, after)  # sent later, by the same processes
     assert collector.of(quiet.id) == []
 
 
-def test_without_its_collector_jobs_run_and_what_is_lost_is_counted(traced: RunningStack, collector: Collector) -> None:
+def test_without_its_collector_jobs_run_and_what_is_lost_is_counted(replicated: RunningStack, collector: Collector) -> None:
     dropped = "millrace_spans_total", "dropped"
-    before = numbers(traced)[dropped]
+    before = numbers(replicated)[dropped]
     with collector.away():
-        job = traced.submit(GRAPH)
+        job = replicated.submit(GRAPH)
         assert job.end["type"] == "JobFinished"
-        until("lost spans to be counted", lambda: numbers(traced)[dropped] > before)
-    again = traced.submit(GRAPH)
+        until("lost spans to be counted", lambda: numbers(replicated)[dropped] > before)
+    again = replicated.submit(GRAPH)
     check_tree(whole(collector, again), trace_of(again.id), "")

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.local.stack import Options, Stack, home
+from deploy.local.stack import Options, Stack
 from tests.end_to_end.running import RunningStack, until
 
 START_S = 300.0  # a busy machine starts JVMs slowly
@@ -51,9 +51,7 @@ def main(out: Path) -> None:
 
     os.environ.setdefault("MILLRACE_HOME", str(Path("build", "replay").absolute()))
     Stack("replay").down(purge=True)
-    archives = home() / "archives"
-    archives.mkdir(parents=True, exist_ok=True)
-    with RunningStack("replay", Options(slots=1, task_managers=2, heap_mb=512, standbys=1), archives) as running:
+    with RunningStack("replay", Options(slots=1, task_managers=2, heap_mb=512, standbys=1)) as running:
         until("all slots to be free", running.idle, START_S)
         incident(running)
         export_(out, stack="replay")
