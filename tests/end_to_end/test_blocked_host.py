@@ -32,8 +32,8 @@ def test_what_runs_is_moved_and_nothing_runs_until_the_host_is_back_whoever_lead
         waits = held.watched.until("why it waits", lambda events: [e for e in events if e["type"] == "JobWaiting"][-1:])
         assert "on a blocked host" in waits[0]["reason"], waits
         os.kill(running.pid("resource-manager"), signal.SIGKILL)
-        out = until("the next leader", lambda: millrace("blocked")[0])
-        assert re.search(rf"^{re.escape(HOST)} +{UNTIL} +\S+@\S+ +its disk is changed +2 +2 +0 +yes *$", out, re.MULTILINE), out
+        row = re.compile(rf"^{re.escape(HOST)} +{UNTIL} +\S+@\S+ +its disk is changed +2 +2 +0 +yes *$", re.MULTILINE)
+        until("the next leader, and the end of what ran", lambda: row.search(millrace("blocked")[0]))
         assert len(re.findall(rf" blocked until {UNTIL} *$", millrace("taskmanagers")[0], re.MULTILINE)) == 2
         assert running.client.overview().free_slots == 0
     finally:
