@@ -219,11 +219,9 @@ def _used(found: Scene, chromium: Any, folder: Path) -> list[str]:
 
 def main(folder: Path, publish: bool) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    archives = Path("build/class-data-archives").absolute()
-    archives.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["MILLRACE_HOME"] = home
-        with RunningStack("page", OPTIONS, archives) as running, browser() as chromium:
+        with RunningStack("page", OPTIONS) as running, browser() as chromium:
             with scene(running, Path(home) / "scene") as found:
                 wrong = walk(found, chromium, folder, publish)
             wrong += _used(found, chromium, folder)
