@@ -29,6 +29,7 @@ from tests.core.of_attempts import spec_of
 RM, JM0, JM1 = "resource-manager", "job-master/0", "job-master/1"
 SNAPSHOT: TypeAdapter[State] = TypeAdapter(State)
 INCARNATION = 7
+SLOTS_MANY = 100  # of so many a snapshot takes long: one in so many records is followed by one
 
 
 class Driver:
@@ -54,7 +55,8 @@ class Driver:
         envelope = Envelope(sender, 3, self.now_ms, f"{INCARNATION}.{self.record}", body)
         outputs = list(self.machine.handle(self.state, envelope))
         check(self.state)
-        assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(self.state)) == self.state, "a snapshot is the state"
+        if len(self.state.slots) < SLOTS_MANY or self.record % SLOTS_MANY == 0:
+            assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(self.state)) == self.state, "a snapshot is the state"
         return outputs
 
     def local(self, body: Any) -> list[Any]:
