@@ -36,7 +36,7 @@ SHARED = {
     "a stack with standbys": tuple(f"tests/end_to_end/test_{name}.py" for name in ("repair", "standbys", "traces")),
     "a stack": ("tests/end_to_end/",),
     "a slot": ("tests/slot/test_lifecycle_", "tests/slot/test_running", "tests/slot/test_poison"),
-    "a Spark": ("tests/slot/test_vertices_", "tests/slot/test_errors"),
+    "a Spark": ("tests/slot/test_vertices_", "tests/slot/test_errors", "tests/slot/test_spark_status", "tests/slot/test_warming"),
     "a broker": ("tests/contract/", "tests/deploy/", "tests/web/", "tests/docs/test_messages.py"),
     "a control plane": ("tests/client/",),
 }

@@ -141,6 +141,12 @@ class Slot:
         *lines, last = textwrap.dedent(code).strip().splitlines()
         return self.run("\n".join([*lines, f"import json; print(json.dumps({last}))"]), **options).value
 
+    def until_gone(self) -> int:
+        """The exit code of the host, which ends."""
+        while (event := self.events.get(timeout=PATIENCE_S))["is"] != "gone":
+            pass
+        return int(event["code"])
+
     def close(self) -> None:
         self.process.close()
 

@@ -88,11 +88,13 @@ def test_no_process_that_outlives_an_attempt_has_its_variables(slot: Slot) -> No
     """Spark starts a Python daemon with them, and keeps it: the next attempt could read /proc/PID/environ."""
     secret = f"only-for-its-own-job-{os.getpid()}"  # others may run this test here
     look = "sc.parallelize([1], 1).map(lambda _: __import__('os').environ.get('PASSWORD')).first()"
+    slot.seen.clear()
     assert slot.value(look, env={"PASSWORD": secret}) == secret
     assert not [pid for pid in map(str, psutil.pids()) if secret.encode() in environment(pid)]
-    slot.seen.clear()
     assert slot.value("__import__('os').environ['PASSWORD']", env={"PASSWORD": secret}) == secret
-    assert not [event for event in slot.seen if event["is"] == "replacing"], "no Python worker had them, so the JVM may stay"
+    watching = "str(sc._jvm.org.apache.commons.lang3.ThreadUtils.getAllThreads()).count('Idle Worker Monitor')"
+    wait_until(lambda: slot.value(watching) <= 1, "no thread of Spark keeps the environment of an attempt that is gone")
+    assert not [event for event in slot.seen if event["is"] == "replacing"], "Python daemons had them, not the JVM: it stays"
 
 
 def test_a_function_that_returns_another_type_is_named(slot: Slot) -> None:

@@ -148,7 +148,5 @@ def test_all_of_a_slot_ends_with_its_host(slot: Slot) -> None:
     family = [process.pid for process in below(slot.process.pid)]
     assert len(family) > 3
     os.kill(slot.process.pid, signal.SIGKILL)
-    while (event := slot.events.get(timeout=PATIENCE_S))["is"] != "gone":
-        pass
-    assert event["code"] == -signal.SIGKILL
+    assert slot.until_gone() == -signal.SIGKILL
     wait_until(lambda: not any(lives(pid) for pid in family), "the end of all that the slot ran")

@@ -4,13 +4,14 @@ is refused to signal it."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.slot.lifecycle import Slot, lives
+from tests.slot.lifecycle import Slot, below, lives
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -28,7 +29,7 @@ os.kill = kill
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulation knows a process by /proc")
-def test_a_finished_attempt_stays_finished_and_the_slot_goes_on(
+def test_a_finished_attempt_stays_finished_the_slot_goes_on_and_told_to_end_it_leaves_nothing_of_its_own(
     tmp_path: Path, archives: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slot said that its folder could not be used, and the attempt was run again, on up to 20 slots."""
@@ -50,6 +51,11 @@ def test_a_finished_attempt_stays_finished_and_the_slot_goes_on(
         assert "# not-ours), which this attempt started, lives on: it may not be ended here.\n" in attempt.stderr
         following = slot.run("print(1)")
         assert following.value == 1 and "lives on" not in following.stderr, "it is not that attempt's"
+        pids = [slot.process.pid, *(process.pid for process in below(slot.process.pid) if process.pid != foreign)]
+        assert len(pids) >= 4
+        os.kill(slot.process.pid, signal.SIGTERM)
+        assert slot.until_gone() == 0
+        assert not any(map(lives, pids))
     finally:
         slot.close()
         for each in psutil.process_iter(["cmdline"]):

@@ -1,4 +1,5 @@
-"""What one attempt leaves behind, the next does not find: an item of the reset a test."""
+"""What one attempt leaves behind, the next does not find: an item of the reset a test. What does not touch how a JVM works is left by an
+attempt with five others."""
 
 from __future__ import annotations
 
@@ -116,6 +117,11 @@ LEFT = {
     "accumulator": ("a = sc.accumulator(0); sc.range(9).foreach(a.add)", "spark.range(1).count()"),
 }
 
+ALONE = ("current database", "Hadoop setting", "system property", "Spark setting of the context", "time zone", "locale",
+         "name of a Java class", "log level", "logger of its own")  # fmt: skip
+"""Others would meet these."""
+TOGETHER = 6
+
 HELPERS = """
 import json
 from pyspark import SparkFiles
@@ -134,17 +140,29 @@ def look():
 """
 
 
+def groups() -> list[list[str]]:
+    """The items that an attempt leaves, for each attempt."""
+    together = [name for name in LEFT if name not in ALONE]
+    return [together[n : n + TOGETHER] for n in range(0, len(together), TOGETHER)] + [[name] for name in ALONE]
+
+
+def looking(names: list[str]) -> str:
+    """Code whose `look()` is what is found of these items now."""
+    return HELPERS.replace("LOOK", "{" + ", ".join(f"{name!r}: {LEFT[name][1]}" for name in names) + "}")
+
+
 @pytest.fixture(scope="module")
 def left(slot: Slot) -> dict[str, tuple[Any, Any, Any]]:
-    """Name -> what an attempt found, what it found when it had done its work, and what the next attempt found. That one does the next
-    item's work afterwards."""
+    """Name -> what an attempt found, what it found when it had done its work, and what the next attempt found. That one does the work of
+    the next items afterwards."""
     slot.seen.clear()
-    found: list[tuple[Any, Any, Any]] = []
-    for (does, expression), (_, former) in zip([*LEFT.values(), ("pass", "0")], [("", "0"), *LEFT.values()], strict=True):
-        code = HELPERS.replace("LOOK", former) + "former = look()\n" + HELPERS.replace("LOOK", expression)
-        found.append(tuple(slot.run(code + f"before = look()\n{does}\nprint(json.dumps([former, before, look()]))").value))
+    found: list[tuple[dict[str, Any], ...]] = []
+    for former, names in zip([[], *groups()], [*groups(), []], strict=True):
+        code = looking(former) + "former = look()\n" + looking(names) + "before = look()\n"
+        code += "\n".join(LEFT[name][0] for name in names)
+        found.append(tuple(slot.run(code + "\nprint(json.dumps([former, before, look()]))").value))
     assert [event["reason"] for event in slot.seen if event["is"] == "replacing"] == []
-    return {name: (found[n][1], found[n][2], found[n + 1][0]) for n, name in enumerate(LEFT)}
+    return {name: (found[n][1][name], found[n][2][name], found[n + 1][0][name]) for n, names in enumerate(groups()) for name in names}
 
 
 @pytest.mark.parametrize("name", LEFT)

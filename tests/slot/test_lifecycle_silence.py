@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slot.lifecycle import PATIENCE_S, Slot, below, lives, wait_until
+from tests.slot.lifecycle import Slot, below, lives, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 SHORT_MS, LONG_MS = 300, 3_000
@@ -51,9 +51,7 @@ def test_an_attempt_ends_with_its_slot_when_nothing_is_heard(tmp_path: Path, arc
             slot.until("running")
         family = [process.pid for process in below(slot.process.pid)]
         slot.process.beat(SHORT_MS)
-        while (event := slot.events.get(timeout=PATIENCE_S))["is"] != "gone":
-            pass
-        assert event["code"] == 0
+        assert slot.until_gone() == 0
         wait_until(lambda: not any(lives(pid) for pid in family), "the end of all that the slot ran")
         told = (tmp_path / "slot" / "host.log").read_text()
         assert re.search(r"no heartbeat of the TaskManager for 0\.(3\d|40) s", told), told

@@ -174,7 +174,10 @@ def test_an_attempt_that_misuses_its_channel_harms_nobody(slot: Slot, code: str)
     attempt = slot.start(FIND + code + "\nprint('begun', flush=True)\ntime.sleep(3600)")
     slot.until("running")
     wait_until(lambda: "begun" in attempt.stdout, "the script began")
-    answers = [ask(slot, attempt, str(number)) for number in range(3)]
+    for number in range(3):  # at once: each may have to wait for as long as an answer is waited for
+        slot.process.order({"do": "order", "attempt": attempt.name, "order": {"do": "report", "question": str(number)}})
+    answers = [slot.until("status") for _ in range(3)]
+    assert sorted((answer["attempt"], answer["question"]) for answer in answers) == [(attempt.name, str(number)) for number in range(3)]
     slot.kill(attempt, "enough")
     slot.end(attempt)
     elapsed_s = time.monotonic() - began_s

@@ -38,6 +38,7 @@ _LOGGERS = {
     "org.apache.spark.sql.classic.SparkSession": "error",
     "org.apache.spark.util.Utils": "error",
     "org.apache.spark.api.python.PythonWorkerFactory": "error",
+    "org.apache.spark.util.SparkUncaughtExceptionHandler": "off",  # of threads that are ended between attempts, and no others
 }
 
 _DEFAULTS = {

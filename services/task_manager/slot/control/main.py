@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import time
 from typing import Any
 
@@ -79,13 +80,24 @@ class Control:
 
     def _reset(self, had_variables: bool) -> str | None:
         """Clears what the last attempt left in the JVM and prepares a session; or returns why the JVM must be replaced."""
-        reason = self._baseline.restore() or self._workers.not_to_be_kept(had_variables)
+        reason = self._baseline.restore()
         if reason is None and had_variables and not self._baseline.local:
             reason = "executors may have the attempt's environment variables"
+        if reason is None and (reason := self._workers.not_to_be_kept(had_variables)) is not None and self._ends_daemons():
+            reason = None
         if reason is None:
             shutil.rmtree(self._warehouse(), ignore_errors=True)
             self._prepare()
         return reason
+
+    def _ends_daemons(self) -> bool:
+        """Ends the Python daemons, so that the JVM may stay; False where this Spark does not let them go."""
+        try:
+            self._baseline.forget_daemons()
+        except Exception as error:  # whatever it is, a new JVM has none of them
+            print(f"Millrace: the Python daemons of this Spark do not end: {error}"[:2000], file=sys.stderr)
+            return False
+        return self._workers.end()
 
     def _probe(self) -> None:
         """Runs Python on every core of the JVM, unless idle workers from the last time are there still."""

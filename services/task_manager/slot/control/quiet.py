@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.005
 _DAEMONS_MAX = 6
+_ENDS_LOOKS = 400
 
 
 class Workers:
     """The Python processes below a JVM: daemons, which stay, and their workers, which do not.
 
-    Killing a daemon breaks the next job that wants one. A worker that was not used since the last probe is kept: it holds nothing of
-    anyone, and a new one costs 300 ms.
+    Killing a daemon that Spark knows of breaks the next job that wants one. A worker that was not used since the last probe is kept: it
+    holds nothing of anyone, and a new one costs 300 ms.
     """
 
     def __init__(self, jvm_pid: int) -> None:
@@ -71,14 +72,24 @@ class Workers:
         self._daemons_before = self._daemons
 
     def not_to_be_kept(self, had_variables: bool) -> str | None:
-        """A reason to replace the JVM. Spark starts a daemon for each environment that functions ran with, and it stays: whoever comes next
-        could read an attempt's variables there, in /proc/PID/environ. `had_variables`: the attempt had some."""
+        """Why the daemons must go. Spark starts one for each environment that functions ran with, and it stays: whoever comes next could
+        read an attempt's variables there, in /proc/PID/environ. `had_variables`: the attempt had some."""
         self._look()
         if had_variables and set(self._daemons) - set(self._daemons_before):
             return "a Python daemon has the attempt's environment variables"
         if len(self._daemons) > _DAEMONS_MAX:
             return f"{len(self._daemons)} Python daemons"
         return None
+
+    def end(self) -> bool:
+        """Ends all of them, once Spark has forgotten the daemons; whether none lives."""
+        for _ in range(_ENDS_LOOKS):
+            workers, _others = self._look()
+            if not self._daemons and not workers:
+                return True
+            procs.kill([*self._daemons, *workers])
+            time.sleep(_PAUSE_S)
+        return False
 
 
 def quiet_down(baseline: Baseline, session: Any, workers: Workers, within_s: float) -> str:

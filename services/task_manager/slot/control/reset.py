@@ -176,6 +176,26 @@ class Baseline:
             self._cleaner.doCleanupShuffle(int(number), False)
         getattr(self.scala_context, "checkpointDir_$eq")(self._none)
 
+    def forget_daemons(self) -> None:
+        """Spark's Python daemons are its own no more: the next function starts one. Nothing may run in the JVM. Raises what Py4J does.
+
+        Spark gives no way to it, so its table is taken as it lies. The thread that each entry has would stay for ever, and with it the
+        environment of an attempt that is gone: it waits, and ends when it is interrupted.
+        """
+        field = self._env.getClass().getDeclaredField("pythonWorkers")
+        field.setAccessible(True)
+        daemons = field.get(self._env)
+        watched = set()
+        for pair in _items(daemons):
+            pair._2().stop()
+            watched.add(f"Idle Worker Monitor for {pair._1().pythonExec()}")
+        daemons.clear()
+        silent = getattr(self._jvm, "org.apache.spark.util.SparkUncaughtExceptionHandler")(False)
+        for name in sorted(watched):
+            for thread in self._each(self._all_threads.findThreadsByName(name)):
+                thread.setUncaughtExceptionHandler(silent)
+                thread.interrupt()
+
     def _added(self) -> list[str]:
         """The names of the files and archives that were added to the context."""
         sc = self.scala_context
