@@ -201,7 +201,7 @@ class ControlProcess:
         return [
             Hosted(
                 Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(self.store),
-                {"moves_most": 20, "heartbeat_ms": 2_000, **deciding},
+                {"moves_most": 20, "heartbeat_ms": 2_000, "traced": True, **deciding},
                 counts=job_master_metrics.COUNTS, shows=job_master_metrics.shown(shard_scope(k)),
             )  # fmt: skip
             for k in shards
