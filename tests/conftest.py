@@ -41,7 +41,7 @@ SHARED = {
     "a control plane": ("tests/client/",),
 }
 """What takes long to start -> how the paths of the tests begin that share it. One worker runs them all, so that it starts once."""
-OWN_STACKS = ("growing", "foreground", "chaos", "clusters", "restore", "upgrade", "settings")
+OWN_STACKS = ("growing", "two_agents", "foreground", "chaos", "clusters", "restore", "upgrade", "settings")
 ALONE = tuple(f"tests/end_to_end/test_{name}.py" for name in OWN_STACKS)
 """Whichever worker is free takes these: they start and break stacks of their own."""
 
