@@ -46,6 +46,7 @@ def test_a_submission_is_stored_listed_and_shown(millrace: Millrace) -> None:
     assert millrace.list(1).jobs[0].job == job.id
     _, detail, cause = millrace.show(job.id)
     assert detail is not None and ([task.task for task in detail.tasks], cause) == (["one"], None)
+    assert (detail.entered["INITIALIZING"], next(iter(detail.entered))) == (detail.accepted_ms, "INITIALIZING")
     job.cancel()
 
 

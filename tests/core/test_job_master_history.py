@@ -128,7 +128,7 @@ def test_each_state_that_a_job_and_a_subtask_came_into_has_its_time() -> None:
         step()
     detail = describe(None, shard.job)
     assert detail["entered"] == {
-        "INITIALIZING": 500, "CREATED": 1_000, "RUNNING": 1_150, "RESTARTING": 1_030, "CANCELLING": 1_180, "CANCELED": 1_190,
+        "CREATED": 1_000, "RUNNING": 1_150, "RESTARTING": 1_030, "CANCELLING": 1_180, "CANCELED": 1_190,
     }  # fmt: skip
     [subtask] = detail["tasks"][0]["subtasks"]
     times = {name: value for name, value in subtask.items() if name.endswith("_ms")}

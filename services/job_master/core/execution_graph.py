@@ -13,7 +13,7 @@ from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.origins import origin_shown
-from millrace.core.states import ENDED_JOB, ENDING_JOB, INITIALIZING, ExecutionState, JobStatus
+from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 from millrace.core.topics import task_manager_name
 
 from .carrying import carry_over
@@ -192,7 +192,7 @@ def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, 
         "status": job.status.value,
         "accepted_ms": job.accepted_ms,
         "since_ms": job.since_ms,
-        "entered": {INITIALIZING: job.accepted_ms, **job.entered},
+        "entered": dict(job.entered),
         "ended_ms": job.ended_ms or None,
         "restarts": job.restarts + job.memory_restarts,
         "waiting": job.waiting,

@@ -21,7 +21,7 @@ from millrace.core.messages.execution import JobDetail, TaskInput, TaskOutline
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.messages.requirements import Rescale
-from millrace.core.states import ExecutionState, JobStatus
+from millrace.core.states import ExecutionState
 from millrace.core.topics import DISPATCHER, OUTPUT_BYTES_MAX, task_manager_name
 from millrace.core.trace_context import of_facts
 
@@ -46,10 +46,7 @@ def job_event(job: Job, body: JobEvent) -> Publish:
 
 def job_state_changed(job: Job, at_ms: AtMs) -> Publish:
     number = event_number(job, "JobStateChanged")
-    created_ms = job.entered.get(JobStatus.CREATED.value) if number == 1 else None
-    event = JobStateChanged(
-        job=job.id, at_ms=at_ms, count=number, status=job.status.value, cause=job.cause, created_ms=created_ms
-    )  # fmt: skip
+    event = JobStateChanged(job=job.id, at_ms=at_ms, count=number, status=job.status.value, cause=job.cause)
     return job_event(job, event)
 
 

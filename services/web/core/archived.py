@@ -24,7 +24,7 @@ from .plans import inputs_of, plan_of
 SUBTASKS_MOST = 100_000
 TIME_MOST = 253_402_300_799_000  # the last moment that can be written as a date
 KINDS = {status: kind for kind, status in ENDED_BY.items()}
-BETWEEN = frozenset(status.value for status in JobStatus if status not in (*ENDED_JOB, JobStatus.CREATED))
+BETWEEN = frozenset(status.value for status in JobStatus if status not in ENDED_JOB)
 STATES = frozenset(state.value for state in ExecutionState)
 Body = dict[str, Any]
 
@@ -84,10 +84,8 @@ def facts_of(archive: Archive, path: str, first: int) -> list[Fact]:
 
 def _states(detail: JobDetail) -> Iterator[Body]:
     """When the job last came into each state between its acceptance and its end."""
-    entered = sorted((at_ms, status) for status, at_ms in detail.entered.items() if status in BETWEEN)
-    for number, (at_ms, status) in enumerate(entered):
-        created = {"created_ms": detail.entered.get(JobStatus.CREATED.value)} if number == 0 else {}
-        yield {"type": "JobStateChanged", "at_ms": at_ms, "status": status, "cause": None, **created}
+    for at_ms, status in sorted((at_ms, status) for status, at_ms in detail.entered.items() if status in BETWEEN):
+        yield {"type": "JobStateChanged", "at_ms": at_ms, "status": status, "cause": None}
 
 
 def facts_of_damaged(job: str, path: str, why: str, at_ms: int, first: int) -> list[Fact]:

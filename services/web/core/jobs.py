@@ -341,7 +341,7 @@ def _inputs(inputs: Any) -> list[Row]:
 def _past(row: Row | None, fact: Fact) -> list[Row]:
     """What was said about the job itself, this fact included, in the order of saying."""
     body = fact.body
-    told = {name: body[name] for name in ("status", "reason", "position", "archive", "created_ms") if body.get(name) is not None}
+    told = {name: body[name] for name in ("status", "reason", "position", "archive") if body.get(name) is not None}
     past = [*(row.get("past", ()) if row is not None else ()), {"at_ms": body["at_ms"], "kind": fact.kind, **told}]
     return past if len(past) <= PAST_KEPT else [*past[:2], *past[3:]]
 

@@ -199,8 +199,8 @@ class Job:
             state = ENTERED_BY.get(each["kind"], each.get("status"))
             if state in times:
                 times[state] = each["at_ms"]
-            if each.get("created_ms"):
-                times[JobStatus.CREATED.value] = each["created_ms"]
+            if each["kind"] == "JobStateChanged" and not times[JobStatus.CREATED.value]:
+                times[JobStatus.CREATED.value] = each["at_ms"]  # the record by which its JobMaster had it led to the next state, too
         return times
 
     @property

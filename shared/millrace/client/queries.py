@@ -12,7 +12,7 @@ from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, TaskManagerInfo
 from millrace.core.messages.execution import JobDetail
 from millrace.core.origins import again
-from millrace.core.states import ENDED_JOB
+from millrace.core.states import ENDED_JOB, INITIALIZING
 
 from . import errors
 from .session import Session, about
@@ -35,6 +35,11 @@ class Shown(_Shown):
     """The JobMaster that would know more and has not answered in time."""
 
 
+def _timed(detail: JobDetail | None) -> JobDetail | None:
+    """With the time of its first state, in which no JobMaster had it yet."""
+    return detail and detail.model_copy(update={"entered": {INITIALIZING: detail.accepted_ms, **detail.entered}})
+
+
 class Queries(Session):
     """The calls that change nothing."""
 
@@ -50,11 +55,12 @@ class Queries(Session):
         """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
         described = self._describe(job)
         if described.archive is None:
-            shown = Shown(described.summary, described.detail, described.detail.cause if described.detail is not None else None)
+            detail = _timed(described.detail)
+            shown = Shown(described.summary, detail, detail.cause if detail is not None else None)
             shown.silent = described.silent
             return shown if described.silent is not None else self._scheduled(shown)
         archive = self.archive(described.archive)
-        return Shown(described.summary, archive.detail, archive.cause)
+        return Shown(described.summary, _timed(archive.detail), archive.cause)
 
     def _scheduled(self, shown: Shown) -> Shown:
         """A live job is described by its JobMaster, and which schedule it is of the Dispatcher alone knows."""

@@ -18,7 +18,7 @@ from services.web.flink.ids import job_id, vertex_id
 from services.web.follow import Follows
 from services.web.view import View
 from tests.client.asked import Asked
-from tests.web.test_web_tables import T0, Story, accepted, attempt
+from tests.web.test_web_tables import Story, accepted, attempt
 
 RUNS, WAITS, ENDED, FAILED, CANCELED = "runs", "waits", "ended", "failed", "canceled"
 JOBS = (RUNS, WAITS, ENDED, FAILED, CANCELED)
@@ -84,7 +84,7 @@ def story() -> list[Any]:
     for job in JOBS:
         if job != RUNS:
             accepted(jobs, job, parallelism=2)
-        jobs.say("JobStateChanged", job, job=job, status="RUNNING", cause=None, created_ms=T0 + 1)
+        jobs.say("JobStateChanged", job, job=job, status="RUNNING", cause=None)
     jobs.say("JobWaiting", WAITS, job=WAITS, reason="no slot is free", position=1)
     for number, state in ((0, "RUNNING"), (1, "FINISHED")):
         attempt(jobs, RUNS, "DEPLOYING", subtask=number, slot=number)

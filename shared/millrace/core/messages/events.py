@@ -61,8 +61,6 @@ class JobStateChanged(JobEvent):
     version: Literal[1] = 1
     status: str
     cause: Fault | None = None
-    created_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
-    """Of the first of a job: when its JobMaster had it. It was INITIALIZING until then, and CREATED from then on."""
 
 
 class JobCancelling(JobEvent):
