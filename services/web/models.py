@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo, ForMs, Reason
 from millrace.core.messages.client import InspectedAttempt, SlotDescribed
-from millrace.core.messages.execution import JobOrigin
+from millrace.core.messages.execution import JobOrigin, SkewedEdge
 from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
 from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
 
@@ -121,6 +121,8 @@ class JobDetail(JobRow):
     """Of an ended job; null: it is not known, or its archive alone has it."""
     origin: JobOrigin | None = None
     """The job that it was run again from; null: it was submitted by itself."""
+    skewed: list[SkewedEdge] = []
+    """Hash edges of which one share has far more rows than the others."""
     tasks: list[Task]
 
 

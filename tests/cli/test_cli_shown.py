@@ -24,7 +24,7 @@ from millrace.cli.tables import cause_lines, print_head, print_job, print_result
 from millrace.client import Ending, LogPiece, NotFinished, Result
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDetails, JobSummary
-from millrace.core.messages.execution import TimeSpent
+from millrace.core.messages.execution import SkewedEdge, TimeSpent
 from services.task_manager.slot.attempt.result import _keys
 from tests.cli.details import detail, task
 
@@ -196,6 +196,23 @@ def test_a_subtask_that_took_far_longer_than_the_others_is_named(capsys: pytest.
     assert ended(100, 2_099) == [], "not two seconds longer"
     assert ended(100, 2_100) != []
     assert ended(12_000) == [] and ended(100, 9_000, state="RUNNING") == []
+
+
+def test_an_edge_whose_rows_are_uneven_is_told_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    edge = {
+        "task": "a", "vertex": "a", "keys": ["k"], "readers": ["v"], "subtask": 1, "shares": 2, "rows": 9_000_000,
+        "rows_in_all": 10_000_000, "bytes": 90, "bytes_in_all": 100, "heaviest": [{"key": ["new\nline"], "rows": 8_100_000}],
+    }  # fmt: skip
+    line = "a -> v by k: subtask 1 of 2 gets 90 % of the rows (9,000,000 of 10,000,000); k = new\\nline has about 90 % of them"
+    times = {"state": "FINISHED", "attempt": 1, "running_ms": 1_000}
+    subtasks = [{**times, "subtask": n, "ended_ms": ended_ms} for n, ended_ms in enumerate((2_000, 90_000))]
+    known = detail(task("v", *subtasks)).model_copy(update={"skewed": [SkewedEdge.model_validate(edge)]})
+    print_job(JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000), known, None)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2] == f"uneven: {line}"
+    assert shown[-1].startswith("  what helps: aggregate before this edge, add a column to its keys")
+    view = View("j")
+    assert view.add({"type": "EdgeSkewed", "edge": edge}) == view.uneven == f"uneven: {line}"
 
 
 def test_causes() -> None:

@@ -17,7 +17,8 @@ MODELS = (
     attempts.Decided, progress.AttemptProgress, attempts.Fault, Source, Sink, SparkApp, attempts.FolderRuns, attempts.InputSpec,
     attempts.VertexSpec,
     attempts.OutputSpec,
-    attempts.PinnedSource, attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows,
+    attempts.PinnedSource, attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.HeavyKey,
+    attempts.HashReport, attempts.OutputReport, attempts.ResultRows,
     attempts.FilesLeft, attempts.OwnTime, attempts.AttemptReport,
 )  # fmt: skip
 AS_IN_THE_GRAPH = {"source": "Source", "sink": "Sink", "spark_app": "SparkApp"}

@@ -13,10 +13,10 @@ from millrace.core.messages.attempts import AttemptReport, Fault
 from millrace.core.messages.slots import ReportedProgress, TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
-from . import failover, publication, resetting, speculation
+from . import failover, publication, resetting, skew, speculation
 from .execution_graph import attempt_name, kept_progress, mark_published, task_folder
 from .plans import plan_of, running_plan
-from .reporting import attempt_state_changed, subtasks_kept
+from .reporting import attempt_state_changed, edge_skewed, subtasks_kept
 from .restarts import Decision
 from .scheduling import advance, send_cancels
 from .slot_pool import vacate_slot
@@ -92,6 +92,8 @@ def _finish(
     publication.keep_report(job, plan, task, index, report)
     mark_published(plan, job, task, index, at_ms)
     yield attempt_state_changed(job, task, index, at_ms, progress=report.progress)
+    for edge in skew.count(plan, job, task, report):
+        yield edge_skewed(job, edge, at_ms)
     speculation.lose(job, task, index, at_ms)
     yield from send_cancels(state, job, speculation.LOSES)
     yield from subtasks_kept(job, at_ms)

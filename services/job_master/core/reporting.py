@@ -11,13 +11,14 @@ from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.events import (
     AttemptStateChanged,
+    EdgeSkewed,
     JobEvent,
     JobRescaled,
     JobStateChanged,
     JobWaiting,
     SubtasksKept,
 )
-from millrace.core.messages.execution import JobDetail, TaskInput, TaskOutline
+from millrace.core.messages.execution import JobDetail, SkewedEdge, TaskInput, TaskOutline
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.messages.requirements import Rescale
@@ -95,6 +96,10 @@ def subtasks_kept(job: Job, at_ms: AtMs) -> Iterator[Output]:
         number = event_number(job, "SubtasksKept")
         yield job_event(job, SubtasksKept(job=job.id, at_ms=at_ms, count=number, task=task, subtasks=subtasks, kept_from=of))
     job.kept_untold = []
+
+
+def edge_skewed(job: Job, edge: SkewedEdge, at_ms: AtMs) -> Publish:
+    return job_event(job, EdgeSkewed(job=job.id, at_ms=at_ms, count=event_number(job, "EdgeSkewed"), edge=edge))
 
 
 def job_rescaled(job: Job, plan: Plan, parallelism: dict[str, int], at_ms: AtMs) -> Publish:

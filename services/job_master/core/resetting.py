@@ -15,7 +15,7 @@ from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.attempts import Fault
 from millrace.core.states import ExecutionState
 
-from . import speculation
+from . import skew, speculation
 from .deployment import run_folder
 from .execution_graph import withdraw
 from .plans import running_plan
@@ -116,6 +116,7 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
             job.of_seconds(name).took.pop(index, None)
             forget_result(job, plan, name, index)
             forget_schemas(job, name)
+            skew.forget(task)
         elif row.state is ExecutionState.SCHEDULED:
             task.ready.remove(index)
             heapq.heapify(task.ready)

@@ -9,7 +9,8 @@ from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.jobgraph.specs import Whole, whole
 from millrace.core.machine import beside
-from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
+from millrace.core.messages.attempts import AttemptReport, Fault, HeavyKey, ResultRows
+from millrace.core.messages.execution import SkewedEdge
 from millrace.core.messages.kept import Kept
 from millrace.core.profile import ANY, Profile
 from millrace.core.states import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
@@ -101,6 +102,24 @@ class Subtask:
 
 
 @dataclass(slots=True)
+class Shares:
+    """What was handed on by a hash edge so far, by share."""
+
+    share_rows: list[int]
+    share_bytes: list[int]
+    heaviest: list[HeavyKey] = field(default_factory=list)  # at most a few
+
+
+@dataclass(slots=True)
+class HashedRows:
+    """Of a task: what its subtasks that have finished handed on by hash."""
+
+    subtasks: int = 0  # those that are counted
+    is_over: bool = False  # it was judged, or will not be
+    outputs: dict[int, Shares] = field(default_factory=dict)  # number of the output -> of what was reported: of few rows nothing is
+
+
+@dataclass(slots=True)
 class Task:
     """The subtasks of a task. One has a row from when it may first run: a job costs what it has begun [R30]. Which subtasks may run is
     counted, never searched for: a job may have 25,600 of them, and each of their messages moves it on."""
@@ -114,6 +133,7 @@ class Task:
     held: dict[int, None] = field(default_factory=dict)  # those CREATED to run again: not before what they read has published
     schemas: dict[str, str] = field(default_factory=dict)  # vertex -> schema of its rows (Spark's JSON), the same of all subtasks
     schemas_of: int = 0  # the subtask that reported them first
+    hashed: HashedRows | None = None  # None: nothing is counted yet
     attempts: int = 0  # that its subtasks had before the job was rescaled: numbers go on, for names of attempts are never used twice [R20]
 
 
@@ -237,6 +257,7 @@ class Job:
     running_ms: AtMs = NEVER  # when it was first given a slot
     ended_ms: AtMs = NEVER
     spent: TimeSpent | None = None  # None: of a snapshot of a build before
+    skewed: list[SkewedEdge] = field(default_factory=list)  # at most a few
     kept: Kept | None = None  # what it begins with, until its sources begin
     kept_of: dict[str, str] = field(default_factory=dict)  # acceptance -> job: of whom its subtasks may be kept
     kept_untold: list[tuple[str, str, list[int]]] = field(default_factory=list)  # task, of whom, subtasks; within a handler only
@@ -394,6 +415,7 @@ def _check_task(where: str, task: Task, over: bool) -> None:
     assert waiting == sorted(created), f"{where}: {task.retry} wait for their retry, {task.held} are held, {created} are created"
     assert task.finished == len(indexes.get(ExecutionState.FINISHED, [])), f"{where}: {task.finished} finished"
     assert not (over and (task.ready or task.retry or task.held)), f"{where} of a job that is ending: {task}"
+    assert task.hashed is None or task.hashed.is_over or task.hashed.subtasks <= task.finished < task.parallelism, f"{where}: {task.hashed}"
 
 
 def _check_seconds(where: str, task: Task, its: Seconds) -> None:  # [R38]

@@ -201,6 +201,23 @@ class AttemptSpec(TypedDict):
     traced: NotRequired[bool]
 
 
+class HeavyKey(TypedDict):
+    """A key that has many rows of a share, by a sample of them."""
+
+    share: NotRequired[int]
+    key: NotRequired[list[str | None]]
+    rows_about: NotRequired[int]
+
+
+class HashReport(TypedDict):
+    """How the rows that were handed on by hash are spread over the shares. Reported where there are many rows."""
+
+    keys: NotRequired[list[str]]
+    share_rows: NotRequired[list[int]]
+    share_bytes: NotRequired[list[int]]
+    heaviest: NotRequired[list[HeavyKey]]
+
+
 class OutputReport(TypedDict):
     """What an attempt wrote of one vertex."""
 
@@ -208,6 +225,7 @@ class OutputReport(TypedDict):
     rows: NotRequired[int | None]
     bytes: NotRequired[int | None]
     listed: NotRequired[bool]
+    hashed: NotRequired[list[HashReport]]
 
 
 class ResultRows(TypedDict):

@@ -71,6 +71,7 @@ def facts_of(archive: Archive, path: str, first: int) -> list[Fact]:
         told = [each for task in detail.tasks for subtask in task.subtasks for each in _attempts(task.task, subtask)]
         told += [_kept(archive, task.task, each) for task in detail.tasks for each in task.subtasks if each.kept_from is not None]
         told += _states(detail)
+        bodies += [{"type": "EdgeSkewed", "at_ms": archive.accepted_ms, "edge": each.json_value()} for each in detail.skewed]
         bodies += sorted(told, key=lambda body: body["at_ms"])  # stable: of one moment, as they follow from each other
     result = detail.result if detail is not None else None
     bodies.append({

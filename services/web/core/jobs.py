@@ -19,6 +19,7 @@ TOPIC = "job.events"
 ATTEMPTS_KEPT = 10  # of a subtask, the newest
 BEFORE_DEPLOYING = {ExecutionState.CREATED.value: "created_ms", ExecutionState.SCHEDULED.value: "scheduled_ms"}
 """States before an attempt's first fact, and where that has their times."""
+SKEWED_KEPT = 20
 PAST_KEPT = 50  # of what was said about a job itself: its first words and the newest
 
 
@@ -132,7 +133,7 @@ class Jobs:
         if row is None or not is_news(row, fact) or row["status"] in ENDED_JOB:
             return False
         before = list(_subtasks(row))
-        self._put(row, fact, {"tasks": _tasks(fact.body["tasks"])})
+        self._put(row, fact, {"tasks": _tasks(fact.body["tasks"]), "skewed": []})
         new = self._rows[fact.body["job"]]
         for task, number in before:
             key = subtask_key(new["job"], task, number)
@@ -244,7 +245,7 @@ class Jobs:
         tasks: dict[str, list[Row]] = {}
         for task, number in _subtasks(row):
             tasks.setdefault(task, []).append(self._subtask(row, task, number))
-        told = {name: row.get(name) for name in ("cause", "archive", "spent", "origin")}
+        told = {name: row.get(name) for name in ("cause", "archive", "spent", "origin")} | {"skewed": row.get("skewed", [])}
         return {**summary(row), **told, "tasks": [{"task": task, "subtasks": subtasks} for task, subtasks in tasks.items()]}
 
     def on(self, task_manager: str) -> set[str]:
@@ -312,6 +313,10 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
         return told | ({"origin": body["origin"]} if body.get("origin") else {})
     if fact.kind == "JobWaiting":
         return {"waiting": body["reason"], "position": body["position"], "expected_ms": body.get("expected_ms")}
+    if fact.kind == "EdgeSkewed":
+        edge = body["edge"]
+        others = [each for each in (row or {}).get("skewed", ()) if any(each[name] != edge[name] for name in ("task", "vertex", "keys"))]
+        return {"skewed": [*others, edge][-SKEWED_KEPT:]}
     if fact.kind == "JobCancelling":
         return {"status": JobStatus.CANCELLING.value, "since_ms": at_ms, "cancelling": True}
     if fact.kind == "JobStateChanged":

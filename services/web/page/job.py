@@ -9,7 +9,8 @@ from typing import Any
 from millrace.core.faults import told
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.messages.attempts import Decided
-from millrace.core.messages.execution import JobDetail, SubtaskDetail
+from millrace.core.messages.execution import JobDetail, SkewedEdge, SubtaskDetail
+from millrace.core.skew import skew_advice, skew_line
 from millrace.core.states import ENDED_JOB, IN_SLOT, INITIALIZING, NOT_DEPLOYED, ExecutionState, JobStatus
 
 from ..core.plans import inputs_of
@@ -138,6 +139,8 @@ class JobShown:
     """The boxes of the picture: the tasks, or groups of them."""
     lines: tuple[EdgeLine, ...] = ()
     """Its edges."""
+    skewed: tuple[tuple[str, str], ...] = ()
+    """Each edge that is skewed, and what helps."""
 
     @property
     def shown(self) -> Shown:
@@ -200,7 +203,7 @@ def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | N
         described["job"], printable(described["name"]), described["status"], state_shown(described["status"], described["waiting"], used),
         accepted_ms, ended_ms, tuple(_facts(described, detail, plan, used, now_ms)), boxes, edges, picture, time, described["waiting"],
         described["position"], described.get("expected_ms"), places_of(row.get("past", ())), _spent(described.get("spent")), bool(reading),
-        drawn, lines,
+        drawn, lines, tuple(_skewed(described.get("skewed", ()))),
     )  # fmt: skip
 
 
@@ -457,6 +460,11 @@ def places_of(past: Sequence[Row]) -> tuple[int, ...]:
         if each["kind"] == "JobWaiting" and place and (not found or found[-1] != place):
             found.append(place)
     return tuple(found)
+
+
+def _skewed(edges: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    for edge in map(SkewedEdge.model_validate, edges):
+        yield printable(skew_line(edge)), printable(skew_advice(edge))
 
 
 def _spent(spent: Row | None) -> tuple[tuple[str, int, str], ...]:

@@ -50,6 +50,7 @@ class View:
     states: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)  # subtask -> (attempt, state)
     progress: dict[tuple[str, int], str] = field(default_factory=dict)  # running subtask -> how far it is
     failures: int = 0
+    uneven: str | None = None  # the edge that was told of last
 
     def add(self, event: Event) -> str | None:
         """Takes an event in; the line that tells it (None: nothing worth a line)."""
@@ -73,8 +74,14 @@ class View:
             return self._attempt(event)
         if kind == "JobRescaled":
             self.parallelism = {task["task"]: task["parallelism"] for task in event["tasks"]}
-            self.states, self.progress = {}, {}
+            self.states, self.progress, self.uneven = {}, {}, None
             return "rescaled: " + ", ".join(f"{vertex} has {number}" for vertex, number in event["parallelism"].items())
+        if kind == "EdgeSkewed":
+            from millrace.core.messages.execution import SkewedEdge
+            from millrace.core.skew import skew_line
+
+            self.uneven = f"uneven: {one_line(skew_line(SkewedEdge.model_validate(event['edge'])))}"
+            return self.uneven
         if kind == "SubtasksKept":
             self.states |= {(event["task"], subtask): (0, ExecutionState.FINISHED.value) for subtask in event["subtasks"]}
             count = len(event["subtasks"])
@@ -132,6 +139,8 @@ class View:
         parts: list[RenderableType] = [head, table]
         if self.waiting:
             parts.append(Text(f"waits: {self.waiting}", "yellow"))
+        if self.uneven:
+            parts.append(Text(self.uneven, "yellow"))
         return Group(*parts)
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.core.faults import told
+from millrace.core.skew import skew_advice, skew_line
 from millrace.core.states import NOT_DEPLOYED, ExecutionState, JobStatus
 from millrace.core.stragglers import stragglers
 
-from .progress import COLORS, FIGURES, figures, label, printable, progress_line
+from .progress import COLORS, FIGURES, figures, label, one_line, printable, progress_line
 
 if TYPE_CHECKING:
     from millrace.client import Result
@@ -199,7 +200,13 @@ def _print_figures(detail: JobDetail) -> None:
 
 
 def _uneven(detail: JobDetail) -> Iterator[str]:
+    """Edges that are skewed; then subtasks that took long, but for those that had more to do for that."""
+    for edge in detail.skewed:
+        yield f"\nuneven: {one_line(skew_line(edge))}\n  what helps: {one_line(skew_advice(edge))}"
+    readers = {(reader, edge.subtask) for edge in detail.skewed for reader in edge.readers}
     for each in stragglers(detail):
+        if any((vertex, each.subtask) in readers for vertex in each.task.split("+")):
+            continue
         others = f"took {took(1, 1 + each.took_ms)}, the others {took(1, 1 + each.others_ms)}"
         advice = "where rows come by hash, few keys may have most of them; more columns spread them"
         yield f"\n{label(each.task)}[{each.subtask}] {others}: {advice}"

@@ -68,6 +68,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     sharing,
     shutting,
     silent,
+    skewing,
     slots,
     speculating,
     strangers,

@@ -18,6 +18,7 @@ from tests.simulation.restoring import restored
 from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import large_lists, parts_stay_away
+from tests.simulation.skewing import uneven_edges
 from tests.simulation.slots import Timing
 from tests.simulation.speculating import second_attempts
 from tests.simulation.strangers import STRANGERS
@@ -210,6 +211,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
 
 SCENES: dict[int, Callable[[int], None]] = {
     15: large_lists,
+    16: uneven_edges,
     24: restored,
     27: lambda seed: over_and_back(seed, times=2),
     29: beside,
@@ -222,7 +224,7 @@ SCENES: dict[int, Callable[[int], None]] = {
     38: second_attempts,
 }
 """Rule -> what is run instead of a trial, for the mutants in the files of SCENES_OF."""
-SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".scheduling", ".speculating")
+SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".scheduling", ".speculating", ".skewing")
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -13,7 +13,7 @@ from typing import Any
 from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, Sink
 from . import frames
 from .errors import AttemptError
-from .exchange_files import Folder
+from .exchange_files import Files, Folder
 
 SHARE = "__share"
 LOST_CHARS = 8_000  # of the folders that are named as lost
@@ -150,11 +150,12 @@ def write(df: Any, output: OutputSpec, bare: Any) -> None:
     fs.mkdirs(path)  # an output without rows is there, too
 
 
-def note_files(session: Any, output: OutputSpec, files: int | None) -> None:
-    """Notes which files were written: whoever reads them misses one that is gone. files: as Spark counted them. Raises AttemptError
-    EXCHANGE_NOT_WRITTEN if one is gone already: Spark commits what it finds."""
+def note_files(session: Any, output: OutputSpec, files: int | None) -> list[Files]:
+    """Notes which files were written, and gives them by share: whoever reads them misses one that is gone. files: as Spark counted them.
+    Raises AttemptError EXCHANGE_NOT_WRITTEN if one is gone already: Spark commits what it finds."""
     shares = [f"{SHARE}={number}" for number in range(output["shares"])] if output["edge"] == "hash" else [""]
-    found = Folder(session, output["folder"]).note(shares)
+    noted = Folder(session, output["folder"]).note(shares)
+    found = sum(its.number for its in noted)
     if files is not None and found < files:
         raise AttemptError(
             "EXCHANGE_NOT_WRITTEN",
@@ -162,6 +163,7 @@ def note_files(session: Any, output: OutputSpec, files: int | None) -> None:
             " storage",
             kind="infrastructure",
         )
+    return noted
 
 
 def share_of_row(df: Any, edge: InputSpec | OutputSpec, producer: str) -> str:

@@ -46,8 +46,8 @@ class Folder:
             return Files(len(statuses), sum(each.getLen() for each in statuses))
         return Files(0, 0)
 
-    def note(self, shares: Sequence[str]) -> int:
-        """Notes what is there of each share; of an output that is not divided, `shares` is [""]. How many files that are."""
+    def note(self, shares: Sequence[str]) -> list[Files]:
+        """Notes what is there of each share, and gives it; of an output that is not divided, `shares` is [""]."""
         found = [self.files(share) for share in shares]
         lines = (f"{its.number} {its.size}".ljust(LINE - 1) + "\n" for its in found)
         stream = self._fs.create(self._path_of(self._path, NOTE), True)
@@ -55,7 +55,7 @@ class Folder:
             stream.writeBytes("".join(lines))
         finally:
             stream.close()
-        return sum(its.number for its in found)
+        return found
 
     def noted(self, number: int) -> Files | None:
         """What was noted of the share with this number; None: there is no note."""

@@ -10,7 +10,7 @@ from ..attempt_wire import AttemptReport, AttemptSpec, OutputReport, OutputSpec,
 from ..common.conf import classify_conf
 from ..common.config import Dirs
 from ..common.left import REPORT_FILE_BYTES_MAX
-from . import exchange, frames, modules, planning, result, shared_storage, shares, udfs, vertices
+from . import exchange, frames, hashed_rows, modules, planning, result, shared_storage, shares, udfs, vertices
 from .errors import PROGRESS, AttemptError, silence_context_loggers
 from .findings import Findings
 from .own_time import SPENT
@@ -174,8 +174,10 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
                 continue
             with SPENT.handing_on(chain.session):
                 exchange.write(chain.handed_on(vertices_by_id[name]), output, chain.bare)
-                exchange.note_files(chain.session, output, _count(entry, output, chain.session))
+                files = exchange.note_files(chain.session, output, _count(entry, output, chain.session))
                 entry["listed"] = True
+                if (hashed := hashed_rows.report(chain.bare, output, entry["rows"], files)) is not None:
+                    entry.setdefault("hashed", []).append(hashed)
     return {"outputs": reports, "result": rows}
 
 

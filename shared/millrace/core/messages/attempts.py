@@ -84,6 +84,10 @@ def _number(value: object) -> object:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 Count = Annotated[int | None, BeforeValidator(_number)]
 """A number that user code may have written, too: what is none counts as not known."""
 
@@ -298,6 +302,30 @@ class AttemptSpec(Open):
 # What an attempt reports
 
 
+Counts = Annotated[list[int], BeforeValidator(lambda value: value if isinstance(value, list) and all(map(_is_count, value)) else [])]
+"""Numbers that user code may have written, too: what is no list of counts is empty."""
+
+
+class HeavyKey(Open):
+    """A key that has many rows of a share, by a sample of them."""
+
+    share: int = 0
+    key: list[str | None] = empty(list)
+    """Its columns' values as texts, cut after 64 characters; null: NULL."""
+    rows_about: int = 0
+
+
+class HashReport(Open):
+    """How the rows that were handed on by hash are spread over the shares. Reported where there are many rows."""
+
+    keys: list[str] = empty(list)
+    share_rows: Counts = empty(list)
+    """Of each share."""
+    share_bytes: Counts = empty(list)
+    heaviest: list[HeavyKey] = empty(list)
+    """Of the largest share, where it is far larger than the others."""
+
+
 class OutputReport(Open):
     """What an attempt wrote of one vertex."""
 
@@ -307,6 +335,8 @@ class OutputReport(Open):
     bytes: Count = None
     listed: bool = False
     """Its exchange folders have notes of their files. Builds before 0.2 made none."""
+    hashed: list[HashReport] = empty(list)
+    """Of each hash output with many rows; absent where there is none."""
 
 
 class ResultRows(Open):

@@ -65,7 +65,7 @@ FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ),
     ("job.events", (JOB_MASTER,)): (
         events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.SubtasksKept, events.AttemptsProgressing,
-        events.JobRescaled,
+        events.JobRescaled, events.EdgeSkewed,
     ),
     ("cluster.events", (RESOURCE_MANAGER,)): (
         events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged, events.WorkerChanged, events.ProviderConfigured,

@@ -15,7 +15,7 @@ from ..states import WorkerStateShown
 from .attempts import Fault, ResultRows
 from .base import Body, Part, unless_set
 from .blocklist import BlockedHost
-from .execution import JobOrigin, TaskOutline, TimeSpent
+from .execution import JobOrigin, SkewedEdge, TaskOutline, TimeSpent
 from .progress import AttemptProgress
 from .schedules import Scheduled
 
@@ -119,6 +119,15 @@ class JobRescaled(JobEvent):
     """Vertex -> its new parallelism, of those that had another one."""
     tasks: list[TaskOutline]
     """Producers first."""
+
+
+class EdgeSkewed(JobEvent):
+    """JobMaster: one share of a hash edge has far more rows than the others. Told once all subtasks that write it have finished, before
+    any that reads it begins."""
+
+    type: Literal["EdgeSkewed"] = "EdgeSkewed"
+    version: Literal[1] = 1
+    edge: SkewedEdge
 
 
 class AttemptProgressing(Part):

@@ -120,6 +120,42 @@ class TaskDetail(Open):
     subtasks: list[SubtaskDetail]
 
 
+class HeaviestKey(Open):
+    """A key, and about how many rows it has."""
+
+    key: list[str | None]
+    """The values of its columns as texts, cut after 64 characters; null: NULL."""
+    rows: int
+
+
+class SkewedEdge(Open):
+    """A hash edge of which one share has far more rows than the others: the subtask of this number of each reader has that much more to
+    do."""
+
+    task: str
+    """Whose rows these are,"""
+    vertex: str
+    """and of which of its vertices."""
+    keys: list[str]
+    """The columns that they are hashed by."""
+    readers: list[str]
+    """The vertices that read them."""
+    subtask: int
+    """The share, and so the subtask of each reader."""
+    shares: int
+    """How many there are,"""
+    shares_empty: int = 0
+    """and how many of them have no rows."""
+    rows: int
+    """Of the share."""
+    rows_in_all: int
+    bytes: int
+    """Of the share, as they lie in the exchange."""
+    bytes_in_all: int
+    heaviest: list[HeaviestKey] = empty(list)
+    """Those that have most rows of the share, by a sample; none: there is no such sample."""
+
+
 class ResultParts(Open):
     """A result of which parts lie in files of their own."""
 
@@ -169,6 +205,8 @@ class JobDetail(Open):
     sinks: dict[str, bool] = empty(dict)
     """Sinks that are being published -> whether they are."""
     tasks: list[TaskDetail] = empty(list)
+    skewed: Annotated[list[SkewedEdge], Field(exclude_if=lambda given: not given)] = empty(list)
+    """Hash edges of which one share has far more rows than the others."""
     spent: TimeSpent | None = None
     """None: of a build that did not note it."""
     result: ResultRows | ResultParts | None = None
