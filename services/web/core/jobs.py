@@ -245,7 +245,8 @@ class Jobs:
         tasks: dict[str, list[Row]] = {}
         for task, number in _subtasks(row):
             tasks.setdefault(task, []).append(self._subtask(row, task, number))
-        told = {name: row.get(name) for name in ("cause", "archive", "spent", "origin")} | {"skewed": row.get("skewed", [])}
+        told = {name: row.get(name) for name in ("cause", "archive", "spent", "origin")}
+        told |= {"skewed": row["skewed"]} if row.get("skewed") else {}
         return {**summary(row), **told, "tasks": [{"task": task, "subtasks": subtasks} for task, subtasks in tasks.items()]}
 
     def on(self, task_manager: str) -> set[str]:
