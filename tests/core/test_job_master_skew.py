@@ -14,7 +14,7 @@ from millrace.core.messages.execution import SkewedEdge
 from millrace.core.skew import skew_advice, skew_line, skewed_share
 from services.job_master.core.execution_graph import describe
 from services.job_master.core.skew import forget
-from services.job_master.core.state import HashedRows, State, Task
+from services.job_master.core.state import HashedRows, State
 from tests.core.of_job_master import Shard, kinds
 
 M = 1_000_000
@@ -124,10 +124,11 @@ def test_of_a_task_of_which_a_subtask_ran_again_nothing_is_told(shard: Shard) ->
     folder = "/x/acc-j/1/0-a/0/1/0-a"
     lost = {"kind": "infrastructure", "retryable": True, "condition": "EXCHANGE_LOST", "lost": folder, "message": "gone"}
     shard.told("b1", "FAILED", attempt="j/1-b/0/1.1", error=lost)
-    assert shard.job.tasks["a"].hashed.is_over and shard.job.skewed == edges
-    early = Task(3, finished=1, hashed=HashedRows(2))
-    forget(early)
-    assert early.hashed == HashedRows(is_over=True)
+    assert shard.job.hashed["a"].is_over and shard.job.skewed == edges
+    shard.job.hashed["a"] = HashedRows(2)
+    shard.job.tasks["a"].finished = 1
+    forget(shard.job, "a")
+    assert shard.job.hashed["a"] == HashedRows(is_over=True)
 
 
 def test_a_task_that_runs_again_as_a_whole_is_told_once() -> None:
@@ -136,7 +137,7 @@ def test_a_task_that_runs_again_as_a_whole_is_told_once() -> None:
     shard.offer("a1", "a2")
     shard.told("a1", "FINISHED", **report(1_000, 4 * M, 1_000, 0))
     shard.told("a2", "FAILED", error={"kind": "user", "retryable": True, "message": "no"})
-    assert shard.job.tasks["a"].hashed is None, "what was counted runs again, with all others"
+    assert shard.job.hashed == {}, "what was counted runs again, with all others"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def rescale(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
         return
     leave(job, before, after, at_ms)
     job.rescaled.parallelism.update(wanted)
-    job.graph, job.held_until_ms, job.skewed = graph, None, []
+    job.graph, job.held_until_ms, job.hashed, job.skewed = graph, None, {}, []
     forget_plan(state, job)
     begin(running_plan(state, job), job, at_ms)
     set_timer(state, job)

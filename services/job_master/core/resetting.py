@@ -116,7 +116,7 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
             job.of_seconds(name).took.pop(index, None)
             forget_result(job, plan, name, index)
             forget_schemas(job, name)
-            skew.forget(task)
+            skew.forget(job, name)
         elif row.state is ExecutionState.SCHEDULED:
             task.ready.remove(index)
             heapq.heapify(task.ready)

@@ -13,7 +13,7 @@ from millrace.core.messages.attempts import AttemptReport, HashReport
 from millrace.core.messages.execution import HeaviestKey, SkewedEdge
 from millrace.core.skew import skewed_share
 
-from .state import HashedRows, Job, Shares, Task
+from .state import HashedRows, Job, Shares
 
 TOLD_MOST = 20
 """Edges of a job."""
@@ -27,7 +27,7 @@ def count(plan: Plan, job: Job, task: str, report: AttemptReport) -> Iterator[Sk
     done = job.tasks[task]
     if task == PLAN_TASK or not any(_is_hashed(each) for each in plan.tasks[task].outputs):
         return
-    hashed = done.hashed = done.hashed or HashedRows()
+    hashed = job.hashed.setdefault(task, HashedRows())
     if hashed.is_over:
         return
     hashed.subtasks += 1
@@ -38,13 +38,15 @@ def count(plan: Plan, job: Job, task: str, report: AttemptReport) -> Iterator[Sk
     if done.finished == done.parallelism:
         if hashed.subtasks == done.parallelism:
             yield from _judge(plan, job, task, hashed)
-        done.hashed = HashedRows(is_over=True)
+        job.hashed[task] = HashedRows(is_over=True)
 
 
-def forget(done: Task) -> None:
+def forget(job: Job, task: str) -> None:
     """A subtask runs again; it counts as finished no more. Where others go on to count, nothing is told of the task."""
-    if done.hashed is not None:
-        done.hashed = HashedRows(is_over=True) if done.finished else None
+    if task in job.hashed and job.tasks[task].finished:
+        job.hashed[task] = HashedRows(is_over=True)
+    else:
+        job.hashed.pop(task, None)
 
 
 def _is_hashed(output: Output) -> bool:

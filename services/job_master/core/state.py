@@ -133,7 +133,6 @@ class Task:
     held: dict[int, None] = field(default_factory=dict)  # those CREATED to run again: not before what they read has published
     schemas: dict[str, str] = field(default_factory=dict)  # vertex -> schema of its rows (Spark's JSON), the same of all subtasks
     schemas_of: int = 0  # the subtask that reported them first
-    hashed: HashedRows | None = None  # None: nothing is counted yet
     attempts: int = 0  # that its subtasks had before the job was rescaled: numbers go on, for names of attempts are never used twice [R20]
 
 
@@ -257,6 +256,7 @@ class Job:
     running_ms: AtMs = NEVER  # when it was first given a slot
     ended_ms: AtMs = NEVER
     spent: TimeSpent | None = None  # None: of a snapshot of a build before
+    hashed: dict[str, HashedRows] = field(default_factory=dict)  # task -> what is counted; none of most jobs
     skewed: list[SkewedEdge] = field(default_factory=list)  # at most a few
     kept: Kept | None = None  # what it begins with, until its sources begin
     kept_of: dict[str, str] = field(default_factory=dict)  # acceptance -> job: of whom its subtasks may be kept
@@ -340,6 +340,8 @@ def check(state: State) -> None:  # [R5]
             if (its := job.seconds.get(name)) is not None:
                 _check_seconds(at, task, its)
                 rivals = its.rivals
+            counted = job.hashed.get(name)
+            assert counted is None or counted.is_over or counted.subtasks <= task.finished < task.parallelism, f"{at}: {counted}"
             for index, subtask in task.rows.items():
                 assert (subtask.allocation is not None) == (subtask.state in IN_SLOT), f"{at}[{index}]: {subtask}"
                 if subtask.allocation is not None:
@@ -415,7 +417,6 @@ def _check_task(where: str, task: Task, over: bool) -> None:
     assert waiting == sorted(created), f"{where}: {task.retry} wait for their retry, {task.held} are held, {created} are created"
     assert task.finished == len(indexes.get(ExecutionState.FINISHED, [])), f"{where}: {task.finished} finished"
     assert not (over and (task.ready or task.retry or task.held)), f"{where} of a job that is ending: {task}"
-    assert task.hashed is None or task.hashed.is_over or task.hashed.subtasks <= task.finished < task.parallelism, f"{where}: {task.hashed}"
 
 
 def _check_seconds(where: str, task: Task, its: Seconds) -> None:  # [R38]

@@ -36,7 +36,8 @@ KEPT_WHOLE = frozenset({"allocations", "free", "kept_of", "queues", "spare", "st
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
 MAPS = frozenset({
-    "attempts", "changed", "defined", "effects", "ended", "expected", "extras", "folders", "inputs", "jobs", "key_types", "live", "lookups",
+    "attempts", "changed", "defined", "effects", "ended", "expected", "extras", "folders", "hashed", "inputs", "jobs", "key_types", "live",
+    "lookups",
     "outbox", "outputs", "parallelism", "peers", "pinned", "rescaled", "rescaling", "results", "schemas", "sinks", "slots", "sources",
     "task_managers", "tasks", "tenants", "vertices", "wants",
 })  # fmt: skip

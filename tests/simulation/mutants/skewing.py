@@ -8,7 +8,7 @@ from tests.simulation.mutants import mutant
 
 @mutant(16, "job_master/core/skew.py:forget", "an attempt that runs again counts twice, and what is told of its edge is no fact")
 def what_runs_again_counts_twice() -> None:
-    skew.forget = lambda done: None
+    skew.forget = lambda job, task: None
 
 
 @mutant(16, "core/skew.py:skewed_share", "each edge is called skewed, and nobody looks any more")
