@@ -67,8 +67,7 @@ class Workers:
         return switches is not None and switches == self._unused.get(pid)
 
     def note_daemons(self) -> None:
-        """Notes those that are there before an attempt."""
-        self._look()
+        """Notes those that the last look saw, before an attempt."""
         self._daemons_before = self._daemons
 
     def not_to_be_kept(self, had_variables: bool) -> str | None:

@@ -277,7 +277,8 @@ class Host:
 
     def _kill_others(self, driver: Driver) -> list[int]:
         """Ends what is below this host and no part of it; returns what could not be ended, each once."""
-        self._foreign.intersection_update(procs.below(os.getpid()))
+        if self._foreign:  # a look at all processes takes some of the time between two small jobs
+            self._foreign.intersection_update(procs.below(os.getpid()))
         spared = [driver.pid, *driver.helpers(), *self._archive.pids(), *self._foreign]
         living = procs.kill_below(os.getpid(), spared)
         self._foreign.update(living)
