@@ -79,8 +79,9 @@ def static_files() -> tuple[str, dict[str, File]]:
 def environment() -> Environment:
     """Templates in which whatever comes from elsewhere is escaped."""
     made = Environment(
-        loader=PackageLoader("services.web.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=PackageLoader("services.web.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        auto_reload=False,  # a template of the next version, put in place below a process that runs, asks for what that does not have
+    )  # fmt: skip
     made.globals |= {"icon": icon, "version": __version__, "prefix": PREFIX, "JOBS": words.JOBS, "ATTEMPTS": words.ATTEMPTS,
                      "SLOTS": words.SLOTS, "UNKNOWN": words.UNKNOWN}  # fmt: skip
     # Under their own names some would take the place of Jinja's.
