@@ -35,7 +35,7 @@ def run_application(
     ] = None,
     slots: Annotated[int, typer.Option(min=1, max=64, help="Slots: so many attempts run at once.")] = 2,
     cores: Annotated[int | None, typer.Option(min=1, max=64, help="Threads of each slot (default: as many as cores).")] = None,
-    heap_mb: Annotated[int | None, typer.Option(min=480, help="Heap of each slot's JVM, in MB (default: by the machine's memory).")] = None,
+    heap_mb: Annotated[int | None, typer.Option(min=512, help="Heap of each slot's JVM, in MB (default: by the machine's memory).")] = None,
     python: Annotated[str | None, typer.Option(help="Python that runs it; it needs PySpark 4.2 (default: millrace's own).")] = None,
     env: EnvOption = None,
     env_file: EnvFileOption = None,

@@ -83,7 +83,7 @@ def up(
     heap_mb: Annotated[
         int | None,
         typer.Option(
-            min=480, help="Heap of each slot's JVM, in MB; least 480 (first time: half of the memory over all slots, at most 4096)."
+            min=512, help="Heap of each slot's JVM, in MB; least 512 (first time: half of the memory over all slots, at most 4096)."
         ),
     ] = None,
     slot_extra: SlotExtra = None,

@@ -27,7 +27,7 @@ from .slot.common.jvm import CannotStart, find_java, find_spark
 PYSPARK = SlotConfig.pyspark_version
 CACHE = CacheLimits()
 MOST_HEAP_MB = 4096  # where nobody chose: a collection of a larger heap takes longer
-LEAST_HEAP_MB = 480  # Spark refuses less than 450 MiB, and some collectors keep a part of what they are given for themselves
+LEAST_HEAP_MB = 512  # Spark refuses less than 450 MiB, and of 480 some collectors keep more than 30 for themselves
 _ASK_PYSPARK = "import pyspark, sys; print(pyspark.__version__, sys.version_info >= (3, 10))"
 
 

@@ -22,9 +22,9 @@ def test_the_name_is_the_same_for_every_start_in_a_work_folder(tmp_path: Path) -
 
 def test_a_heap_with_which_spark_does_not_start_is_refused_as_a_setting(tmp_path: Path) -> None:
     """Each slot was broken, and its log alone told why."""
-    assert TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=480).heap_mb == 480
-    with pytest.raises(ValueError, match="greater than or equal to 480"):
-        TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=479)
+    assert TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=512).heap_mb == 512
+    with pytest.raises(ValueError, match="greater than or equal to 512"):
+        TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=511)
 
 
 def test_a_slot_is_told_what_the_settings_say(tmp_path: Path) -> None:
