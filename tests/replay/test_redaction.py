@@ -187,6 +187,8 @@ def test_why_an_attempt_is_canceled_names_no_host_and_no_words_of_an_operator(wh
         ("x; 3 free slots are on blocked hosts (a, b)", f"x; 3 free slots are on blocked hosts ({TOKEN('a')}, {TOKEN('b')})"),
         ("on blocked hosts (a, b and 4 more)", f"on blocked hosts ({TOKEN('a')}, {TOKEN('b')} and 4 more)"),
         ("the 1 slot of 1 TaskManager is busy (number 1)", "the 1 slot of 1 TaskManager is busy (number 1)"),
+        ("all 2 slots are broken (tm-1: a (b)\nc)", f"all 2 slots are broken (tm-1: {TOKEN('a (b)' + chr(10) + 'c')})"),
+        ("1 is broken (tm: why); on blocked hosts (a)", f"1 is broken (tm: {TOKEN('why')}); on blocked hosts ({TOKEN('a')})"),
     ],
 )
 def test_why_a_job_waits_names_no_host(told: str, kept: str) -> None:

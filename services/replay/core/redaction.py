@@ -49,6 +49,8 @@ REASONS = frozenset({
 """Messages whose `reason` is in a service's own words, of nobody's job."""
 _HOSTS = re.compile(r"(?<=on a blocked host \()[^)]+|(?<=on blocked hosts \()[^)]+?(?= and \d+ more\)|\))")
 """Names of hosts in such words."""
+_BROKEN = re.compile(r"(?<=broken \()([A-Za-z0-9._-]+: )(.+?)(?=\)(?:; |\Z))", re.DOTALL)
+"""Why a slot is broken, in such words: what its JVM printed."""
 _EVACUATED = re.compile(r"host (\S+) is evacuated(?:: (.*))?", re.DOTALL)
 DIGESTS = ("digest", "sha256")
 FORMATS = (*READ_FORMATS, *WRITE_FORMATS)
@@ -150,10 +152,11 @@ def _text(text: str, token: Text, field: str) -> str:
 
 
 def _own_words(text: str, token: Text) -> str:
-    """A text that stays, but for the names of hosts in it, and why an operator blocked one."""
+    """A text that stays, but for the names of hosts in it, why an operator blocked one, and why a slot is broken."""
     if evacuated := _EVACUATED.fullmatch(text):
         host, why = evacuated.groups()
         return f"host {token(host)} is evacuated{'' if why is None else ': '}{token(why or '')}"
+    text = _BROKEN.sub(lambda found: found[1] + token(found[2]), text)
     return _HOSTS.sub(lambda found: ", ".join(token(host) for host in found[0].split(", ")), text)
 
 
