@@ -13,6 +13,8 @@ import pytest
 
 from tests.slot.attempts import Attempts, chained
 
+KINDS = ("csv", "parquet", "partitioned")
+
 
 def source(path: Path, kind: str, parallelism: int, **options: Any) -> dict[str, Any]:
     what = {"format": kind, "path": str(path), "options": options}
@@ -221,6 +223,20 @@ def test_which_columns_a_query_needs(attempts: Attempts, tmp_path: Path, query: 
         assert sorted(pruned) == sorted(attempts.rows(*vertices, subtask=share, parallelism=2, pinned=whole))
 
 
+@pytest.fixture(scope="module")
+def hundred(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A hundred rows as files of each kind, and as the view `rows_of_the_test`."""
+    rows = spark.range(100).selectExpr("id AS a", "IF(id % 20 = 19, NULL, CAST(id % 20 AS INT)) AS b",
+        "concat('x', id % 7) AS c", "date_add(DATE'2024-01-01', CAST(id % 10 AS INT)) AS `d e`",
+        "CAST(date_add(DATE'2024-01-01', CAST(id % 10 AS INT)) AS TIMESTAMP) AS f")  # fmt: skip
+    rows.createOrReplaceTempView("rows_of_the_test")
+    folder, writer = tmp_path_factory.mktemp("hundred"), rows.coalesce(1).write.option("header", True)
+    writer.csv(str(folder / "csv"))
+    writer.parquet(str(folder / "parquet"))
+    rows.coalesce(1).write.partitionBy("b").parquet(str(folder / "partitioned"))
+    return {kind: folder / kind for kind in KINDS}
+
+
 @pytest.mark.parametrize(
     ("queries", "needed"),
     [
@@ -246,19 +262,14 @@ def test_which_columns_a_query_needs(attempts: Attempts, tmp_path: Path, query: 
         (["SELECT * FROM (SELECT a, b, rank() OVER (ORDER BY a) AS r FROM src) WHERE b = 5"], None),
     ],
 )
-@pytest.mark.parametrize("kind", ["csv", "parquet", "partitioned"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_no_query_needs_are_not_read(
-    attempts: Attempts, tmp_path: Path, spark: Any, queries: list[str], needed: str | bool | None, kind: str
+    attempts: Attempts, tmp_path: Path, spark: Any, hundred: dict[str, Path], queries: list[str], needed: str | bool | None, kind: str
 ) -> None:
     """What a query gives does not change, and the source gives no more rows than its readers' filters keep."""
-    rows = spark.range(100).selectExpr("id AS a", "IF(id % 20 = 19, NULL, CAST(id % 20 AS INT)) AS b",
-        "concat('x', id % 7) AS c", "date_add(DATE'2024-01-01', CAST(id % 10 AS INT)) AS `d e`",
-        "CAST(date_add(DATE'2024-01-01', CAST(id % 10 AS INT)) AS TIMESTAMP) AS f")  # fmt: skip
     file_format = "csv" if kind == "csv" else "parquet"
-    writer = rows.coalesce(1).write.option("header", True)
-    (writer.partitionBy("b") if kind == "partitioned" else writer).format(file_format).save(str(tmp_path / "in"))
     options = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
-    src = {"id": "src", "source": {"format": file_format, "path": str(tmp_path / "in"), "options": options}, "parallelism": 2}
+    src = {"id": "src", "source": {"format": file_format, "path": str(hundred[kind]), "options": options}, "parallelism": 2}
     readers = [{"id": f"q{i}", "sql": query, "inputs": chained("src"), "parallelism": 2} for i, query in enumerate(queries)]
     pinned = planned(attempts, src, *readers)["pinned"]
     found = pinned["src"]["filter"]
@@ -273,7 +284,6 @@ def test_rows_that_no_query_needs_are_not_read(
         report = attempts.run(src, outputs=[output], pinned=pinned, parallelism=2, subtask=share)
         given += report["outputs"]["src"]["rows"]
     if needed:
-        rows.createOrReplaceTempView("rows_of_the_test")
         assert given == spark.sql(f"SELECT * FROM rows_of_the_test WHERE {found}").count() < 100
     else:
         assert given == 100
