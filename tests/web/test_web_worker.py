@@ -120,14 +120,22 @@ def servers(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> It
         yield broker.bootstrap, etcd.endpoint
 
 
-@pytest.fixture
-def web(servers: tuple[str, str], tmp_path: Path) -> Iterator[Web]:
-    web = Web(*servers, tmp_path)
+@pytest.fixture(scope="module")
+def process(servers: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """One for all tests; the first finds it with nothing in its tables."""
+    web = Web(*servers, tmp_path_factory.mktemp("web"))
     try:
         web.start()
         yield web
     finally:
         web.kill()
+
+
+@pytest.fixture
+def web(process: Web) -> Web:
+    if process.process.poll() is not None:  # a test before failed
+        process.start()
+    return process
 
 
 def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(web: Web) -> None:
