@@ -120,7 +120,9 @@ def first(contest: Contest) -> list[Figure]:
     """A stack and processes of their own in each round."""
     figure = Figure("first", f"The first and the fifth run of {ONE}, on a slot or in a process just started")
     tables = contest.tables(contest.plan.rows)
-    able = contest.present(figure, {"submit": "each of its runs is a first one"})
+    able = contest.present(figure, {
+        "submit": "each of its runs is a first one", "connect": "its local server has one port, which the warm one listens on",
+    })  # fmt: skip
     request = contest.query_request(ONE, tables)
     samples: dict[str, list[list[float]]] = {}
     idled: list[float] = []

@@ -9,7 +9,7 @@ from typing import Any
 from .targets import Ratio
 from .turns import Figure
 
-WIDTH, LABELS, NUMBERS = 900, 270, 110
+WIDTH, LABELS, NUMBERS = 960, 360, 110
 LINE, BAR, GAP = 20, 14, 18
 OURS, OTHERS, FIRM = "#c2410c", "#64748b", "#0f172a"
 STYLE = """
