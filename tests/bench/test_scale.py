@@ -7,7 +7,7 @@ import pytest
 from tests.bench.figures import Run
 from tests.bench.scale import PARTS
 
-STACKS = ("stored",)  # which take a minute to start
+STACKS = ("stored", "small")  # which take a minute to start
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in STACKS])

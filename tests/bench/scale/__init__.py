@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..figures import Run
-from . import ended, graph, heartbeats, stored, waiting
+from . import ended, graph, heartbeats, small, stored, waiting
 
 PARTS: dict[str, Callable[[Run], None]] = {
     "graph": graph.measure,
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "waiting": waiting.measure,
     "heartbeats": heartbeats.measure,
     "ended": ended.measure,
+    "small": small.measure,
 }
 
 
