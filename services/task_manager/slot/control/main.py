@@ -83,14 +83,15 @@ class Control:
         reason = self._baseline.restore()
         if reason is None and had_variables and not self._baseline.local:
             reason = "executors may have the attempt's environment variables"
-        if reason is None and (reason := self._workers.not_to_be_kept(had_variables)) is not None and self._ends_daemons():
-            reason = None
+        if reason is None:
+            why = self._workers.not_to_be_kept(had_variables)
+            reason = None if why is None or self._end_daemons() else why
         if reason is None:
             shutil.rmtree(self._warehouse(), ignore_errors=True)
             self._prepare()
         return reason
 
-    def _ends_daemons(self) -> bool:
+    def _end_daemons(self) -> bool:
         """Ends the Python daemons, so that the JVM may stay; False where this Spark does not let them go."""
         try:
             self._baseline.forget_daemons()
