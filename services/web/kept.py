@@ -20,6 +20,7 @@ from millrace.io.interfaces import Entry, Unavailable
 from millrace.io.storage.store import NotFound, Storage, StorageError
 
 from .commands import Commands
+from .core.plans import as_it_runs
 from .problems import Refusal
 from .view import View
 
@@ -59,13 +60,13 @@ class Kept:
         return (await self._commands.call(lambda client: client.show(job))).detail
 
     async def graph(self, job: str) -> Mapping[str, Any] | None:
-        """The graph as it was stored: of an ended job from its archive, of a live one from etcd. None: neither has it now."""
+        """The graph as it runs: of an ended job from its archive, of a live one from etcd. None: neither has it now."""
         row = self._view.ask(lambda view: view.jobs.row(job))[0]
         try:
             if row is not None and row["archive"] is not None:
                 return (await asyncio.to_thread(self._archived, row["archive"])).graph or None
             entry = await asyncio.to_thread(self._stored, f"jobs/{job}")
-            return StoredJob.model_validate_json(entry.value).graph if entry is not None else None
+            return as_it_runs(StoredJob.model_validate_json(entry.value).graph, row or {}) if entry is not None else None
         except (Refusal, Unavailable, ValidationError):
             return None
 

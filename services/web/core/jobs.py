@@ -133,7 +133,8 @@ class Jobs:
         if row is None or not is_news(row, fact) or row["status"] in ENDED_JOB:
             return False
         before = list(_subtasks(row))
-        self._put(row, fact, {"tasks": _tasks(fact.body["tasks"]), "skewed": []})
+        rescaled = {**row.get("rescaled", {}), **fact.body["parallelism"]}
+        self._put(row, fact, {"tasks": _tasks(fact.body["tasks"]), "skewed": [], "rescaled": rescaled})
         new = self._rows[fact.body["job"]]
         for task, number in before:
             key = subtask_key(new["job"], task, number)

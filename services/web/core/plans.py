@@ -7,6 +7,9 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK, PLANNER, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.rescale import with_parallelism
+
+from .facts import Row
 
 
 def plan_of(graph: Mapping[str, Any] | None, tasks: Sequence[str]) -> Plan | None:
@@ -21,6 +24,12 @@ def plan_of(graph: Mapping[str, Any] | None, tasks: Sequence[str]) -> Plan | Non
         if set(plan.tasks) == {task for task in tasks if task != PLAN_TASK}:
             return plan
     return None
+
+
+def as_it_runs(graph: Mapping[str, Any] | None, row: Row) -> Mapping[str, Any] | None:
+    """The stored graph of a job with the parallelism that it has by now. etcd has a live job's graph as it was submitted, and vertices of
+    parallelism 1 that were one task are several with another one: that graph would lead to tasks that the job has not."""
+    return with_parallelism(graph, row.get("rescaled", {})) if graph else None
 
 
 def inputs_of(plan: Plan) -> dict[str, list[tuple[str, str]]]:

@@ -6,7 +6,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
@@ -22,6 +22,7 @@ from millrace.io.interfaces import Entry
 
 from ..api.questions import what_it_does
 from ..commands import Commands
+from ..core.plans import as_it_runs
 from ..spark_logs import SparkLog, logs_in
 
 KEPT_MOST = 64
@@ -77,7 +78,7 @@ class Reads:
                 missing = str(failure)
             known = Known(detail, None, await self._graph(job), missing, f"{time.monotonic_ns()}")
             self._keep(("live", job), known)
-        return known
+        return replace(known, graph=as_it_runs(known.graph, row))
 
     async def _ended(self, row: Mapping[str, Any]) -> Known:
         path = row["archive"]

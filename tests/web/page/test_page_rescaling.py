@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
+from millrace.core.jobgraph.compile import compile_graph
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.rescale import with_parallelism
 from tests.web.rescaled import WHY
 
-from .seed import FINISHED, RUNNING, Cluster
+from .seed import FINISHED, GRAPH, RUNNING, Cluster
 from .test_page import NOW, said, token
 
 ROUTE = f"/page/jobs/{RUNNING}/rescale"
@@ -43,3 +46,18 @@ def test_what_is_no_number_of_subtasks_is_asked_for_again_and_a_refusal_is_told(
     assert cluster.rescaled == []
     assert "It was not rescaled" in said(web.post(ROUTE, data={"token": token(web), "vertex:app": "2"}).text)
     assert "It cannot be rescaled unknown there is no job unknown" in said(web.get("/page/jobs/unknown/rescale").text)
+
+
+def test_a_running_job_of_another_parallelism_has_its_plan_with_kinds(web: TestClient, cluster: Cluster) -> None:
+    now: dict[str, int] = {}
+    for parallelism, chain in (
+        ({"joined": 1}, "weather source airlines source joined sql delays sql ranked python report sink"),
+        ({"flights": 3}, "weather source airlines source joined sql delays sql ranked python report sink"),
+        ({"joined": 3}, "delays sql ranked python report sink"),
+    ):
+        now |= parallelism
+        tasks = compile_graph(JobGraph.model_validate(with_parallelism(GRAPH, now))).tasks
+        told = [{"task": name, "vertices": list(each.vertices), "parallelism": each.parallelism} for name, each in tasks.items()]
+        cluster.job("JobRescaled", RUNNING, NOW, parallelism=parallelism, tasks=told)
+        assert chain in said(web.get(f"/page/jobs/{RUNNING}").text), "etcd has the graph with which other vertices are one task"
+    assert '"parallelism": 3' in web.get(f"/page/jobs/{RUNNING}?tab=configuration").text.replace("&#34;", '"')
