@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from .changes import Changes, Level, Subject
 from .core.cluster import TOPIC as CLUSTER_EVENTS
 from .core.cluster import Cluster
-from .core.facts import Fact, Rows
+from .core.facts import Fact, Row, Rows
 from .core.jobs import TOPIC as JOB_EVENTS
 from .core.jobs import Jobs
 
@@ -87,15 +87,20 @@ class View:
 
     def replace(self, job: str, facts: Callable[[int], Iterable[Fact]]) -> None:
         """All that is known of an ended job is what these tell, from one moment to the next; none: it is forgotten. `facts`: given the
-        offset of the first."""
+        offset of the first. For one thread, where nothing else is folded: they are folded beside the table, while others ask it."""
+        first = self.next_offset(JOB_EVENTS, 0)
+        offset, stamp_ms, rows = first, 0, dict[str, Row]()
+        beside = Jobs(rows, 1)
+        for fact in facts(first):
+            beside.fold(fact)
+            offset, stamp_ms = fact.offset, max(stamp_ms, fact.stamp_ms)
         with self._lock:
-            first = self.next_offset(JOB_EVENTS, 0)
             self.jobs.forget(job)
-            for fact in facts(first):
-                self._fold(fact)
-            if self.next_offset(JOB_EVENTS, 0) == first:
-                self._reached(JOB_EVENTS, 0, first, 0)  # what is shown has changed
-                self.changes.note(job)
+            self.jobs.take(rows)
+            self.folded_at_s = time.monotonic()
+            self.folded["news"] += offset - first + bool(rows)
+            self._reached(JOB_EVENTS, 0, offset, stamp_ms)  # what is shown has changed, if only that it is gone
+            self.changes.note(job)
 
     def _fold(self, fact: Fact) -> None:
         self.folded_at_s = time.monotonic()

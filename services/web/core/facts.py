@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 Row = dict[str, Any]
 Rows = MutableMapping[str, Row]
 """Rows by key. A row is never changed in place: it is replaced by a new one, so that whoever keeps the rows sees each change."""
+
+
+@runtime_checkable
+class Ended(Protocol):
+    """Rows of jobs that have ended, each attempt of which counts."""
+
+    def on(self, task_manager: str) -> set[str]:
+        """The jobs of which an attempt was on this TaskManager."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

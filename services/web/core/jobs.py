@@ -13,7 +13,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.client import state_of
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
-from .facts import Fact, Row, Rows, is_news, noted, place_of, shown
+from .facts import Ended, Fact, Row, Rows, is_news, noted, place_of, shown
 
 TOPIC = "job.events"
 ATTEMPTS_KEPT = 10  # of a subtask, the newest
@@ -209,6 +209,14 @@ class Jobs:
             del self._ended[bisect_left(self._ended, (row["ended_ms"], job))]
             self._drop(job)
 
+    def take(self, rows: Rows) -> None:
+        """What was folded elsewhere: the rows of ended jobs that are not known here."""
+        self._rows.update(rows)
+        for row in [row for key, row in rows.items() if "/" not in key]:
+            self._count(None, row)
+            insort(self._ended, (row["ended_ms"], row["job"]))
+        self._forget_old()
+
     def _drop(self, job: str) -> None:
         self._count(self._rows[job], None)
         for key in [job, *(subtask_key(job, task, n) for task, n in _subtasks(self._rows[job]))]:
@@ -252,6 +260,8 @@ class Jobs:
 
     def on(self, task_manager: str) -> set[str]:
         """The jobs of which an attempt is, or was, on this TaskManager, as far as attempts are kept."""
+        if isinstance(self._rows, Ended):
+            return self._rows.on(task_manager)
         found: set[str] = set()
         for row in self._rows.values():  # once over all rows: to look up those of each job takes several times as long
             for each in row.get("attempts", ()):

@@ -9,8 +9,6 @@ from millrace.core.jobgraph.compile import PLAN_TASK, PLANNER, Plan, compile_gra
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.rescale import with_parallelism
 
-from .facts import Row
-
 
 def plan_of(graph: Mapping[str, Any] | None, tasks: Sequence[str]) -> Plan | None:
     """The plan that a job runs by; None where its graph is not known, or is planned otherwise by this build."""
@@ -26,10 +24,10 @@ def plan_of(graph: Mapping[str, Any] | None, tasks: Sequence[str]) -> Plan | Non
     return None
 
 
-def as_it_runs(graph: Mapping[str, Any] | None, row: Row) -> Mapping[str, Any] | None:
+def as_it_runs(graph: Mapping[str, Any] | None, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The stored graph of a job with the parallelism that it has by now. etcd has a live job's graph as it was submitted, and vertices of
     parallelism 1 that were one task are several with another one: that graph would lead to tasks that the job has not."""
-    return with_parallelism(graph, row.get("rescaled", {})) if graph else None
+    return with_parallelism(graph, row.get("rescaled", {})) if graph is not None else None
 
 
 def inputs_of(plan: Plan) -> dict[str, list[tuple[str, str]]]:

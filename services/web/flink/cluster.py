@@ -100,7 +100,7 @@ def _add_applications(api: APIRouter, source: Source) -> None:
     @api.get("/applications/overview", response_model=shapes.Applications)
     async def applications() -> Reply:
         """Each job is an application of its own, under the job's id."""
-        body: shapes.Applications = {"applications": source.summaries(_application)}
+        body: shapes.Applications = {"applications": [_application(job) for job in source.heads()]}
         return Reply(body)
 
     @api.get("/applications/{application}", response_model=shapes.ApplicationDetail)

@@ -37,7 +37,7 @@ def router(source: Source, kept: Kept) -> APIRouter:
     @api.get("/jobs/overview", response_model=shapes.JobsOverview)
     async def overview() -> Reply:
         """All jobs, with how many of their tasks are in each state."""
-        return Reply({"jobs": source.summaries(summary)})
+        return Reply({"jobs": await source.summaries(summary)})
 
     @api.get("/jobs/{job}", response_model=shapes.JobDetail)
     async def details(job: str) -> Reply:

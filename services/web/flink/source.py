@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from millrace.core.states import (
@@ -29,6 +30,8 @@ JOB_STATES = (*(status.value for status in JobStatus), INITIALIZING, "SUSPENDED"
 ENTERED_BY = {**ENDED_BY, "JobCancelling": JobStatus.CANCELLING.value}
 """Type of an event of a job that names no status -> the one that it has from then on."""
 TASK_STATES = (*(state.value for state in ExecutionState), "RECONCILING", INITIALIZING)
+AT_ONCE = 500
+"""Jobs of which summaries are made while the view is held."""
 
 
 def clock_ms() -> int:
@@ -257,27 +260,36 @@ class Source:
         now_ms = self.now_ms()
         return sorted((Job(row, {"tasks": []}, now_ms) for row in rows), key=lambda job: job.start_ms, reverse=True)
 
-    def summaries(self, summary: Callable[[Job], T]) -> list[T]:
-        """What a function of a module makes of each job with its tasks, the newest first. Of ended jobs it is kept: few change."""
-        rows, made = self.ask(lambda view: self._summaries(view, summary))
+    async def summaries(self, summary: Callable[[Job], T]) -> list[T]:
+        """What a function of a module makes of each job with its tasks, the newest first. Of ended jobs it is kept: few change. It is made
+        some jobs at a time: of those of a history, which may be very many, the first time takes seconds, and others ask meanwhile."""
+        rows = self.ask(lambda view: view.jobs.rows())
+        rows.sort(key=lambda row: row["accepted_ms"] or row["since_ms"] or 0, reverse=True)
         if len(self._kept) > 4 * len(rows) + 1000:
             self._kept = {}
-        order = sorted(range(len(rows)), key=lambda n: rows[n]["accepted_ms"] or rows[n]["since_ms"] or 0, reverse=True)
-        return [made[n] for n in order]
-
-    def _summaries(self, view: View, summary: Callable[[Job], T]) -> tuple[list[Row], list[T]]:
-        rows = view.jobs.rows()
         made: list[T] = []
-        for row in rows:
-            before, kept = self._kept.get((summary, row["job"]), (None, None))
-            if before is row:
-                made.append(kept)  # type: ignore[arg-type]  # `summary` made it
-                continue
-            job = Job(row, view.jobs.described(row["job"]) or {"tasks": []}, self.now_ms())
-            made.append(summary(job))
-            if job.has_ended and not any(subtask["state"] in IN_SLOT for task in job.tasks for subtask in task.subtasks):
-                self._kept[summary, row["job"]] = (row, made[-1])
-        return rows, made
+        for n in range(0, len(rows), AT_ONCE):
+            some = [row["job"] for row in rows[n : n + AT_ONCE]]
+            made += self.ask(partial(self._summaries, some, summary))
+            await asyncio.sleep(0)
+        return made
+
+    def _summaries(self, jobs: Sequence[str], summary: Callable[[Job], T], view: View) -> list[T]:
+        return [each for job in jobs for each in self._summary(view, summary, job)]
+
+    def _summary(self, view: View, summary: Callable[[Job], T], job: str) -> Iterator[T]:
+        row = view.jobs.row(job)
+        before, kept = self._kept.get((summary, job), (None, None))
+        if row is None:
+            return  # it was forgotten meanwhile
+        if before is row:
+            yield kept  # type: ignore[misc]  # `summary` made it
+            return
+        found = Job(row, view.jobs.described(job) or {"tasks": []}, self.now_ms())
+        made = summary(found)
+        if found.has_ended and not any(subtask["state"] in IN_SLOT for task in found.tasks for subtask in task.subtasks):
+            self._kept[summary, job] = (row, made)
+        yield made
 
     def task(self, job: str, vertex: str) -> tuple[Job, Task]:
         """A job and one of its tasks. Raises Refusal."""

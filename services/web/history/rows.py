@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 
 from ..core.facts import Row
 
@@ -32,6 +32,19 @@ class PackedRows(MutableMapping[str, Row]):
             self._disk.execute("INSERT OR REPLACE INTO rows VALUES (?, ?)", (key, json.dumps(row, separators=(",", ":"))))
         else:
             self._jobs[key] = row
+
+    def update(self, rows: Mapping[str, Row]) -> None:  # type: ignore[override]  # of a mapping alone
+        subtasks = {key: row for key, row in rows.items() if "/" in key}
+        packed = [(key, json.dumps(row, separators=(",", ":"))) for key, row in subtasks.items()]
+        self._disk.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?)", packed)
+        self._jobs.update((key, row) for key, row in rows.items() if key not in subtasks)
+
+    def on(self, task_manager: str) -> set[str]:
+        """The jobs of which an attempt was there. SQLite looks through the text itself: to unpack that of each row takes many times as
+        long, and whoever asks holds the view."""
+        named = f'"task_manager":{json.dumps(task_manager)}'
+        found = self._disk.execute("SELECT DISTINCT substr(key, 1, instr(key, '/') - 1) FROM rows WHERE instr(row, ?)", (named,))
+        return {job for (job,) in found}
 
     def __delitem__(self, key: str) -> None:
         if "/" not in key:

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -401,3 +402,30 @@ def test_an_archive_of_an_earlier_build_and_of_a_later_one_are_read() -> None:
     assert [fact.kind for fact in facts_of(parsed(earlier, "j"), "p", 0)] == ["JobAccepted", "JobFailed"]
     with pytest.raises(Damaged):
         parsed(b"null", "j")
+
+
+def test_jobs_of_a_task_manager_are_found_and_no_text_of_an_error_counts(scene: Scene) -> None:
+    odd = 'tm-1" or \u00e9'
+    kept = archive("elsewhere").model_dump(mode="json")
+    for subtask in (each for task in kept["detail"]["tasks"] for each in task["subtasks"]):
+        subtask["task_manager"] = odd
+        for failure in subtask["failures"]:
+            failure["task_manager"], failure["error"]["message"] = odd, '"task_manager":"tm-2" said this'
+    scene.write("elsewhere", Archive.model_validate(kept), T0 / 1000 + 9)
+    scene.archives.look()
+    for name, jobs in ((odd, ["elsewhere"]), ("tm-2", ["bad", "good", "off"]), ("tm-1", ["bad", "good", "off"]), ("tm", [])):
+        listed = scene.web.get("/api/v1/jobs", params={"task_manager": name}).json()["jobs"]
+        assert sorted(job["job"] for job in listed) == jobs, name
+
+
+def test_who_asks_waits_for_no_archive_that_is_folded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def facts(*given: Any) -> Any:
+        asked.append(scene.view._lock.locked() or scene.get("/api/v1/jobs?limit=1")["total"])
+        return facts_of(*given)
+
+    monkeypatch.setattr(looking, "facts_of", facts)
+    scene.write("later", archive("later"), T0 / 1000 + 9)
+    scene.archives.look()
+    assert asked == [3] and scene.get("/api/v1/jobs?limit=1")["total"] == 4

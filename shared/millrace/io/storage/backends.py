@@ -146,7 +146,7 @@ class Folder:
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(full)
             if stat.S_ISREG(found.st_mode):
-                yield Entry(os.path.relpath(full, self.root), found.st_size, found.st_mtime_ns // 1_000_000)
+                yield Entry(full.removeprefix(os.path.join(self.root, "")), found.st_size, found.st_mtime_ns // 1_000_000)
 
     def copy(self, source: str, path: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
