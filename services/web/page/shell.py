@@ -88,7 +88,7 @@ def environment() -> Environment:
     made.filters |= {"many": words.count, "lasts": words.length, "subtask": words.subtask_name}
     names = (
         "number", "ago", "iso", "exact", "clock", "size", "sentence", "first_line", "own_frame", "label",
-        "printable", "as_json", "local_time",
+        "printable", "as_json", "local_time", "unbroken",
     )  # fmt: skip
     for name in names:
         made.filters[name] = getattr(words, name)

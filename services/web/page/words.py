@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from millrace.cli.progress import label, one_line, printable
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.states import INITIALIZING, ExecutionState, JobStatus, SlotState
@@ -21,6 +23,11 @@ Row = Mapping[str, Any]
 def number(value: float | None) -> str:
     """1,234,567; nothing for what is not known."""
     return "" if value is None else f"{value:,}"
+
+
+def unbroken(text: str) -> Markup:
+    """A command, of which no word goes on in the next line: else browsers part the dashes of an option from its name."""
+    return Markup(" ").join(Markup('<span class="word">{}</span>').format(word) for word in text.split())
 
 
 def count(n: int, one: str, more: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..figures import Run
-from . import event, facts_held, opening, quiet, reading, submitting
+from . import event, facts_held, opening, past, quiet, reading, submitting
 
 PARTS: dict[str, Callable[[Run], None]] = {
     "event": event.measure,
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "opening": opening.measure,
     "held": facts_held.measure,
     "quiet": quiet.measure,
+    "history": past.measure,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,7 @@ def by_keys(view: Any, address: str, folder: Path, failed: str) -> list[str]:
             step(hands)
         except Exception as failure:  # a step that does not go on is told, and the next one is tried
             hands.wrong.append(f"by keys, {getattr(step, '__name__', 'search')}: {str(failure).splitlines()[0]}")
+            print(hands.wrong[-1], file=sys.stderr, flush=True)
             view.screenshot(path=str(folder / f"keys-wrong-{len(hands.wrong)}.png"))
     return list(dict.fromkeys(hands.wrong))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,10 +186,18 @@ def walk(found: Scene, chromium: Any, folder: Path, publish: bool) -> list[str]:
         for scheme in ("light", "dark"):
             for width in WIDTHS:
                 said += _looked_at(view, folder, name, width, scheme, publish)
-        wrong += [f"{name}: {each}" for each in said]
+        wrong += _told(f"{name}: {each}" for each in said)
         said.clear()
     view.close()
     return wrong
+
+
+def _told(wrong: Iterable[str]) -> list[str]:
+    """What is wrong is told as soon as it is found: the walk takes minutes."""
+    found = list(wrong)
+    for each in found:
+        print(each, file=sys.stderr, flush=True)
+    return found
 
 
 def _looked_at(view: Any, folder: Path, name: str, width: int, scheme: str, publish: bool) -> list[str]:

@@ -32,6 +32,7 @@ def test_the_numbers_are_asked_for_and_go_as_anyones_do(web: TestClient, cluster
     html = web.get(ROUTE).text
     asked = said(html)
     assert f"Rescale {RUNNING}?" in asked and f"1 {WHY}" in asked and f"millrace rescale {RUNNING} --parallelism N" in asked
+    assert '<span class="word">--parallelism</span>' in html, "no line ends between the dashes and the name"
     assert 'name="vertex:a" min="1" max="128" value="2"' in html and "b, c" in asked and 'name="vertex:app"' not in html
     answer = web.post(ROUTE, data={"token": token(web), "vertex:a": "3", "vertex:b": "1"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"/page/jobs/{RUNNING}")
