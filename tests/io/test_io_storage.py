@@ -128,6 +128,18 @@ def test_a_disk_without_hard_links_stores_all_the_same(folder: Storage, monkeypa
     assert folder.get("blobs/b") == b"one" and temporaries(folder) == []
 
 
+def test_an_object_store_is_asked_once_for_all_below_a_folder(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [f"archives/j{n}/c.1.{n}/1.0.json" for n in range(3)]
+    for path in paths:
+        storage.put_new(path, b"{}")
+    assert sorted(storage.find("archives"), key=lambda each: each.path) == storage.list("archives")
+    assert [*storage.find("nothing")] == []
+    if isinstance(storage._backend, storage_backends.Remote):
+        monkeypatch.setattr(storage._backend._fs, "walk", None)
+        monkeypatch.setattr(storage._backend._fs, "find", lambda path, detail: {path: {"name": path, "type": "file", "size": 1}})
+        assert [each.path for each in storage.find("archives")] == ["archives"]
+
+
 def test_list_is_deep_sorted_and_of_one_folder(storage: Storage) -> None:
     for path in ("blobs/b/2", "blobs/b/1", "blobs/a", "blobs/b-not/x"):
         storage.put_new(path, path.encode())

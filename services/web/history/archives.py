@@ -74,7 +74,7 @@ class Archives:
         return Follows(self._trouble, self._now_s() - self._seen_s)
 
     def _look(self, stopping: Callable[[], bool]) -> None:
-        archives = (entry for entry in self._storage.walk(FOLDER) if job_of(entry.path))
+        archives = (entry for entry in self._storage.find(FOLDER) if job_of(entry.path))
         found: dict[str, Entry] = {}
         for entry in heapq.nlargest(self._most, archives, key=lambda entry: (entry.modified_ms, entry.path)):
             found.setdefault(job_of(entry.path), entry)  # of an id that was used again, or an end reported twice, the newest

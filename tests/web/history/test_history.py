@@ -251,7 +251,7 @@ class Many(Storage):
         self.read: list[str] = []
         self.walked = 0
 
-    def walk(self, prefix: str) -> Iterator[Entry]:
+    def find(self, prefix: str) -> Iterator[Entry]:
         for n in range(100_000):
             self.walked += 1
             yield Entry(f"archives/j{n}/c.1.{n}/1.json", 4000, T0 + n)
@@ -283,7 +283,7 @@ def test_before_the_first_look_and_without_its_storage_it_says_so(tmp_path: Path
     def away(prefix: str) -> Iterator[Entry]:
         raise StorageError("s3://x", "the network is away", "wait")
 
-    monkeypatch.setattr(scene.storage, "walk", away)
+    monkeypatch.setattr(scene.storage, "find", away)
     scene.archives.look()
     assert "the network is away" in scene.get("/healthz", 503)["reason"]
     assert scene.get("/api/v1/jobs")["total"] == 1, "what was read stays"

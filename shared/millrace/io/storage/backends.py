@@ -52,6 +52,10 @@ class Backend(Protocol):
         """All files below a folder, temporary ones too, in no order. Files may be deleted meanwhile."""
         ...
 
+    def find(self, prefix: str) -> Iterator[Entry]:
+        """The same with as few questions as can be; the answers may be held."""
+        ...
+
     def folders(self, prefix: str) -> Iterator[str]:
         """Names of the folders directly in a folder, in no order; none if it is not there."""
         ...
@@ -128,6 +132,9 @@ class Folder:
             for folder, _, names in os.walk(each.path):
                 for name in names:
                     yield from self._file(f"{folder}/{name}")
+
+    def find(self, prefix: str) -> Iterator[Entry]:
+        return self.walk(prefix)
 
     def folders(self, prefix: str) -> Iterator[str]:
         return (each.name for each in self._scan(prefix) if each.is_dir(follow_symlinks=False))
@@ -225,6 +232,11 @@ class Remote:
     def walk(self, prefix: str) -> Iterator[Entry]:
         for _, _, files in self._fs.walk(self._full(prefix), detail=True):
             for info in files.values():
+                yield self._entry(info)
+
+    def find(self, prefix: str) -> Iterator[Entry]:
+        with contextlib.suppress(FileNotFoundError):
+            for info in self._fs.find(self._full(prefix), detail=True).values():
                 yield self._entry(info)
 
     def folders(self, prefix: str) -> Iterator[str]:

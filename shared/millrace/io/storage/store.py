@@ -159,6 +159,12 @@ class Storage:
         """The same in no order, as they are read: there may be millions."""
         return (each for each in self._walk(prefix) if not _is_temporary(each.path))
 
+    def find(self, prefix: str) -> Iterator[Entry]:
+        """The same, fast in an object store: that tells a thousand names at once, and `walk` asks it for each folder alone. All that it
+        tells is held meanwhile, about 1 KB for each file."""
+        with _explained(self._place(prefix)):
+            yield from (each for each in self._backend.find(_checked(prefix)) if not _is_temporary(each.path))
+
     def local(self, path: str = "") -> Path:
         """The folder or file as this machine's other programs see it. Raises StorageError if storage is no folder."""
         if not isinstance(self._backend, Folder):
