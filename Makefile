@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One more than a small machine has cores: tests of stacks and brokers wait for much of their time. tests/conftest.py says who runs what.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=20
 
+# A run of tests starts some hundreds of Pythons: without byte code on disk each compiles all of Millrace, a third of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long test-compose lint simulate mutants bench bench-failover bench-peers chaos up down status etcd lock clean
 

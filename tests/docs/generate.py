@@ -29,6 +29,12 @@ def filled(text: str) -> str:
     return _PLACE.sub(lambda match: f"{match.group(1)}\n{TABLES[match.group(2)]()}\n\n{match.group(3)}", text)
 
 
+def paths() -> list[Path]:
+    """The files of `documents`, without making them: each worker of a run asks for these."""
+    tables = [path for path in DOCUMENTS if places(path.read_text())]
+    return [*tables, ASYNCAPI, *(SCHEMAS / name for name in schemas.names()), SLOT_TYPES]
+
+
 @cache
 def documents() -> dict[Path, str]:
     """All generated files as they should be; a document with tables keeps its own words as they are."""

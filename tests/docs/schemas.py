@@ -39,18 +39,27 @@ class Written(Explained):
         return made
 
 
+def names() -> list[str]:
+    """The paths of `files`, which take a second or two to make."""
+    return ["JobGraph.json", *(_name(contract) for contract in CONTRACTS.values() if contract.topic in PUBLIC), "inboxes.json"]
+
+
 def public() -> Iterator[tuple[str, str]]:
     """(path below docs/schema, text) of what strangers write and read: the published contract."""
     yield "JobGraph.json", _text({"$schema": DIALECT, **_without_titles(JobGraph.model_json_schema(schema_generator=Explained))})
     for contract in CONTRACTS.values():
         if contract.topic in PUBLIC:
-            yield f"{contract.topic}/{contract.type}.json", _text(_schema(contract))
+            yield _name(contract), _text(_schema(contract))
 
 
 def files() -> Iterator[tuple[str, str]]:
     """(path below docs/schema, text) of every file."""
     yield from public()
     yield "inboxes.json", _text(_inboxes())
+
+
+def _name(contract: Contract) -> str:
+    return f"{contract.topic}/{contract.type}.json"
 
 
 def _inboxes() -> dict[str, Any]:

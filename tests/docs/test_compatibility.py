@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from . import compatibility
 from .compatibility import Comparison, breaks, contract, release, releases
 
-NOW = contract()
+published = functools.cache(contract)
 Schemas = dict[str, Any]
 Change = Callable[[Schemas], Any]
 SUBMIT, LIST, REJECTED, LETTER, FINISHED, FAILED = (
@@ -25,7 +26,7 @@ SUBMIT, LIST, REJECTED, LETTER, FINISHED, FAILED = (
 @pytest.mark.parametrize("file", releases(), ids=lambda file: file.stem)
 def test_nothing_that_was_released_is_broken(file: Path) -> None:
     """A change that must break gets a new version of its message, beside the old one (docs/publishing.md)."""
-    assert breaks(json.loads(file.read_text()), NOW) == []
+    assert breaks(json.loads(file.read_text()), published()) == []
 
 
 def test_there_is_a_release_to_be_true_to() -> None:
@@ -123,24 +124,24 @@ HARMLESS: dict[str, Change] = {
 @pytest.mark.parametrize("name", BREAKING)
 def test_a_change_that_breaks_somebody_is_found(name: str) -> None:
     change, told = BREAKING[name]
-    now = copy.deepcopy(NOW)
+    now = copy.deepcopy(published())
     change(now["schemas"])
-    [line] = breaks(NOW, now)
+    [line] = breaks(published(), now)
     assert line.startswith(told)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_a_change_that_breaks_nobody_is_let_through(name: str) -> None:
-    now = copy.deepcopy(NOW)
+    now = copy.deepcopy(published())
     HARMLESS[name](now["schemas"])
-    assert breaks(NOW, now) == []
+    assert breaks(published(), now) == []
 
 
 def test_a_topic_keeps_its_name_and_its_key() -> None:
-    now = copy.deepcopy(NOW)
+    now = copy.deepcopy(published())
     now["topics"].pop("job.events")
     now["topics"]["client.replies"] = "correlation"
-    assert breaks(NOW, now) == [
+    assert breaks(published(), now) == [
         "topic job.events: is gone", "topic client.replies: the key was reply_to and is correlation",
     ]  # fmt: skip
 
@@ -159,6 +160,6 @@ def test_a_schema_that_holds_itself_is_compared_to_its_ground() -> None:
 def test_a_release_is_kept_once_and_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compatibility, "RELEASED", tmp_path / "released")
     file = release()
-    assert breaks(json.loads(file.read_text()), NOW) == [] and releases() == [file]
+    assert breaks(json.loads(file.read_text()), published()) == [] and releases() == [file]
     with pytest.raises(FileExistsError):
         release()

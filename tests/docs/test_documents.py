@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .generate import COMMAND, DOCUMENTS, ROOT, SCHEMAS, TABLES, documents, filled, places, stale
+from .generate import COMMAND, DOCUMENTS, ROOT, SCHEMAS, TABLES, documents, filled, paths, places, stale
 from .references import named, resolve, source, wrong
 
 RULES = range(1, 39)
@@ -27,11 +27,15 @@ ShuffleEnvironment KvState YARN Mesos Kubernetes
 _RULE = re.compile(r"^## \[R(\d+)\] (.+?)(?=^## )", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("path", [path.relative_to(ROOT).as_posix() for path in documents()])
+@pytest.mark.parametrize("path", [path.relative_to(ROOT).as_posix() for path in paths()])
 def test_what_is_made_from_the_code_is_as_the_code_is(path: str) -> None:
     file = ROOT / path
     assert file.exists(), f"{path} is missing: `{COMMAND}` writes it"
     assert file.read_text() == documents()[file], f"{path} is older than the code: `{COMMAND}` rewrites it"
+
+
+def test_all_that_is_made_is_looked_at() -> None:
+    assert paths() == list(documents())
 
 
 def test_no_schema_is_left_of_a_message_that_is_gone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -39,6 +40,7 @@ HEADS = re.findall(r"^### (.+)$", TEXT, re.MULTILINE)
 MESSAGES = [(head, quoted) for head in HEADS for quoted in re.findall(r"`([^`]+)`", head)]
 
 
+@functools.cache
 def said() -> str:
     """All text constants of the code, each on a line of its own."""
     found = []
@@ -64,13 +66,10 @@ def test_the_commands_are_found() -> None:
     assert {"millrace doctor", "millrace bundle", "millrace show JOB", "millrace up --detach"} <= set(COMMANDS)
 
 
-SAID = said()
-
-
 @pytest.mark.parametrize(("head", "quoted"), MESSAGES)
 def test_a_message_is_one_that_the_code_says(head: str, quoted: str) -> None:
     parts = [part.strip() for part in quoted.split("…") if part.strip()]
-    assert parts and all(part in SAID for part in parts), [part for part in parts if part not in SAID]
+    assert parts and all(part in said() for part in parts), [part for part in parts if part not in said()]
 
 
 def test_every_entry_says_what_to_do() -> None:

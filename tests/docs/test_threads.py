@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from .references import ROOT, named, resolve
 
@@ -64,20 +63,25 @@ def _text(value: ast.expr) -> str:
 
 
 PRODUCT = ("shared/millrace", "services", "deploy")
-STARTED = [each for top in PRODUCT for file in sorted((ROOT / top).rglob("*.py")) for each in started(file)]
 
 
-@pytest.mark.parametrize(("place", "name"), STARTED, ids=lambda each: each if isinstance(each, str) else None)
-def test_each_thread_is_in_the_table(place: Place, name: str | None) -> None:
-    assert name is not None, "a thread without a name: nobody knows it in a stack trace"
-    rows = [names for names, places in table() if place in places]
-    assert rows, f"{place[0].relative_to(ROOT)}:{place[1]} starts {name}, which is in no row"
-    pattern = re.escape(name).replace("<>", "[^`]+")
-    found = [each for names in rows for each in re.findall(r"`([^`]+)`", names)]
-    assert any(re.fullmatch(pattern, each) for each in found), f"{name} is none of {found}"
+@functools.cache
+def all_started() -> list[tuple[Place, str | None]]:
+    return [each for top in PRODUCT for file in sorted((ROOT / top).rglob("*.py")) for each in started(file)]
+
+
+def test_each_thread_is_in_the_table() -> None:
+    for place, name in all_started():
+        said = f"{place[0].relative_to(ROOT)}:{place[1]} starts {name}"
+        assert name is not None, f"{said}, a thread without a name: nobody knows it in a stack trace"
+        rows = [names for names, places in table() if place in places]
+        assert rows, f"{said}, which is in no row"
+        pattern = re.escape(name).replace("<>", "[^`]+")
+        found = [each for names in rows for each in re.findall(r"`([^`]+)`", names)]
+        assert any(re.fullmatch(pattern, each) for each in found), f"{said}, and that is none of {found}"
 
 
 def test_each_place_of_the_table_starts_a_thread() -> None:
-    there = {place for place, _ in STARTED}
+    there = {place for place, _ in all_started()}
     assert {place for _, places in table() for place in places} == there
     assert len(there) > 20
