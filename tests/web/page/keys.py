@@ -18,7 +18,8 @@ FOCUSED = """() => {
   const over = document.elementFromPoint(middle(box.left, box.right, innerWidth), middle(box.top, box.bottom, innerHeight))
   const labels = [...(at.labels || [])].map(each => each.innerText).join(' ')
   return {
-    name: (at.ariaLabel || labels || at.innerText || at.textContent || at.title || '').trim(), tag: at.tagName, id: at.id,
+    name: (at.ariaLabel || labels || at.innerText || at.textContent || at.title || '').replaceAll('\u00a0', ' ').trim(),
+    tag: at.tagName, id: at.id,
     seen: at.id === 'main' || outlined || (bar !== null && parseFloat(getComputedStyle(bar).strokeWidth) >= 2),
     covered: Boolean(over && !at.contains(over) && !over.contains(at) && !at.matches('.skip')),
     inside: at.closest('dialog') !== null,
