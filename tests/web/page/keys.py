@@ -304,7 +304,7 @@ def _schedules(hands: Hands) -> None:
 def _letters(hands: Hands) -> None:
     hands.go("d", "Dead letters")
     hands.press("j", "Enter")
-    hands.view.get_by_role("heading", name="Letter").wait_for()
+    hands.view.get_by_role("heading", name="Letter 0").wait_for()
     hands.press("x")
     hands.asked("Send 1 again", "Leave them")
     hands.press("Enter")
