@@ -69,12 +69,12 @@ class Driver:
         return self
 
     def register(
-        self, scope: str = TM_A, life: int = 7, memory_mb: tuple[int, ...] = (1024,), **states: Any
+        self, scope: str = TM_A, life: int = 7, memory_mb: tuple[int, ...] = (1024,), build: str = "", **states: Any
     ) -> list[Any]:
         name = scope.partition("/")[2]
         slots = [SlotSpec(slot=n, memory_mb=m) for n, m in enumerate(memory_mb)]
         given = states.get("states") or [ReportedSlot(slot=n, state="FREE") for n in range(len(memory_mb))]
-        return self.say(scope, RegisterTaskManager(host=f"host-{name}", slots=slots, states=given), life)
+        return self.say(scope, RegisterTaskManager(host=f"host-{name}", slots=slots, states=given, build=build), life)
 
     def ask(
         self, job: str, slots: int = 1, *, shard: str = JM0, priority: int = 0, since_ms: int = 0, memory_mb: Any = None, **more: Any

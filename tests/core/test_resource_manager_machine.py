@@ -13,8 +13,10 @@ from millrace.core.messages.events import SlotChanged, TaskManagerJoined
 from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots
 from millrace.core.messages.links import LINKS
 from millrace.core.messages.slots import (
+    AllocateSlots,
     DisconnectTaskManager,
     ReportedSlot,
+    SlotAllocation,
     SlotFreed,
     SlotReport,
     TaskManagerHeartbeat,
@@ -38,6 +40,22 @@ def test_a_request_is_granted_in_the_record_that_brings_it():
     driver = Driver().declared()
     driver.register()
     assert driver.ask("j") == [granted("j", "1.5.0")]
+
+
+def test_what_a_job_is_granted_of_one_task_manager_goes_in_one_message():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1024, 1024), build="0.2")
+    driver.register(TM_B, memory_mb=(1024, 1024), build="0.2")
+    both = [SlotAllocation(slot=0, allocation="1.6.0"), SlotAllocation(slot=1, allocation="1.6.1")]
+    assert driver.ask("first", 3) == [
+        Say(TM_A, AllocateSlots(job="first", shard=0, slots=both), after="TaskManagerLost"), granted("first", "1.6.2", scope=TM_B),
+    ]
+
+
+def test_a_task_manager_of_0_1_0_is_granted_slots_one_by_one():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1024, 1024))
+    assert driver.ask("j", 2) == [granted("j", "1.5.0"), granted("j", "1.5.1", 1)]
 
 
 def test_a_job_that_gets_its_slot_before_the_next_tick_is_never_told_to_wait():

@@ -8,6 +8,7 @@ from millrace.core.machine import PeerBorn, Say, Ticked
 from millrace.core.messages.effects import AttemptLaunched
 from millrace.core.messages.jobs import SlotSpec
 from millrace.core.messages.slots import (
+    AllocateSlots,
     AttemptEnded,
     AttemptRunning,
     FailSlot,
@@ -15,6 +16,7 @@ from millrace.core.messages.slots import (
     OfferSlots,
     RegisterTaskManager,
     ReportedSlot,
+    SlotAllocation,
     SlotBroken,
     SlotReady,
     SlotReplacing,
@@ -145,6 +147,16 @@ def test_an_allocated_slot_is_offered_to_its_shard_at_once():
     driver = Driver()
     assert driver.allocate(shard=1) == [Say(JM1, OfferSlots(offers=[offer()]))]
     assert driver.slot() == "ALLOCATED"
+
+
+def test_slots_that_are_allocated_together_are_offered_together_and_those_that_cannot_be_go_back():
+    driver = Driver(3)
+    driver.local(SlotBroken(slot=1, reason="no disk"))
+    given = [SlotAllocation(slot=number, allocation=name) for number, name in enumerate(("a", "b", "c"))]
+    assert driver.say(RM, AllocateSlots(job="j", shard=1, slots=given)) == [
+        freed("BROKEN", 1, "b"), Say(JM1, OfferSlots(offers=[offer(0, "a"), offer(2, "c")])),
+    ]
+    assert [driver.slot(number) for number in range(3)] == ["ALLOCATED", "BROKEN", "ALLOCATED"]
 
 
 def test_a_slot_that_was_free_a_moment_ago_is_taken_too():

@@ -134,7 +134,7 @@ RESOURCE_MANAGER = (
         f"{RM}test_who_wants_nothing_leaves_the_queue_without_a_word",
         f"{RM}test_a_reborn_shard_is_forgotten_until_it_declares_and_what_its_jobs_hold_stays",
     ), "slots", SLOTS),
-    Call("requestSlot", (jobs.RequestSlots, slots.AllocateSlot, jobs.JobQueued), (
+    Call("requestSlot", (jobs.RequestSlots, slots.AllocateSlot, slots.AllocateSlots, jobs.JobQueued), (
         f"{RM}test_a_request_is_granted_in_the_record_that_brings_it",
         f"{RM}test_a_waiting_job_is_told_why_and_its_place_and_that_it_waits_no_more",
     ), "show", JOB),
@@ -303,7 +303,7 @@ JOB_MASTER = (
 )  # fmt: skip
 
 TASK_MANAGER = (
-    Call("requestSlot", (slots.AllocateSlot, slots.OfferSlots), (
+    Call("requestSlot", (slots.AllocateSlot, slots.AllocateSlots, slots.OfferSlots), (
         f"{TM}test_an_allocated_slot_is_offered_to_its_shard_at_once",
         f"{TM}test_slots_that_cannot_be_given_go_back_as_what_they_are",
     ), "slots", SLOTS),

@@ -9,15 +9,15 @@ import pytest
 
 from millrace.core.messages.links import LINKS
 from millrace.core.messages.records import Forked, Hello
-from millrace.core.messages.slots import AnswerClient, DrainTaskManager, FreeUnused, OrderAttempts
+from millrace.core.messages.slots import AllocateSlots, AnswerClient, DrainTaskManager, FreeUnused, OrderAttempts
 from millrace.core.topics import TASK_MANAGER
 from tests.docs.compatibility import Comparison
 
 OLD = json.loads((Path(__file__).parent / "task-manager-0.1.0.json").read_text())
-NEVER_SENT = (OrderAttempts, DrainTaskManager, AnswerClient, FreeUnused)
+NEVER_SENT = (OrderAttempts, DrainTaskManager, AnswerClient, FreeUnused, AllocateSlots)
 """To a TaskManager that has reported no progress, as those of 0.1.0 do not: test_job_master_inspection.py. To one that no provider has
 started: test_resource_manager_draining.py. To one that registered without its build: test_resource_manager_asking.py,
-test_resource_manager_silent.py."""
+test_resource_manager_silent.py, test_resource_manager_machine.py."""
 NEW = {
     body.__name__: body
     for (_, receiver), bodies in LINKS.items() if receiver == TASK_MANAGER

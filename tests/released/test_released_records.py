@@ -30,7 +30,7 @@ NEW = {
     effects.SchedulesFound,
     jobs.NotEnoughResources, client.BlockHost, client.UnblockHost, client.ListBlockedHosts, jobs.AskBlocklist,
     blocklist.TaskManagersBlocked, effects.StoreBlock, effects.BlockStored, effects.ReadBlocklist, effects.BlocklistRead,
-    jobs.JobMasterHeartbeat, jobs.ReconcileSlots, slots.FreeUnused, effects.KeepJobGraph, effects.JobGraphKept,
+    jobs.JobMasterHeartbeat, jobs.ReconcileSlots, slots.FreeUnused, effects.KeepJobGraph, effects.JobGraphKept, slots.AllocateSlots,
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {

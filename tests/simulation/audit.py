@@ -19,7 +19,7 @@ from millrace.core.messages.client import AboutTaskManager, DescribeJob, GetClus
 from millrace.core.messages.events import AttemptStateChanged, JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
-from millrace.core.messages.slots import AllocateSlot
+from millrace.core.messages.slots import AllocateSlot, AllocateSlots
 from millrace.core.states import SlotState
 from millrace.core.topics import DISPATCHER, INBOXES, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.edge import requests as intake
@@ -363,14 +363,14 @@ def _replay(
                 message = decode(spoken.value.encode())
                 assert isinstance(message, Message)
                 replayed.said.append(message)
-                if isinstance(message.body, AllocateSlot):
+                if isinstance(message.body, (AllocateSlot, AllocateSlots)):
                     state = folded.state
                     waited = folded.now_ms - born_ms >= DECLARE_MS
                     assert waited or len(state.declared) == state.shards, f"[R11]: only {state.declared} have declared"
                     assert message.body.shard in state.declared, f"[R11]: {message.body} is for a shard that has not declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
-            assert not busy, f"I6: {machine.scope} gives a held slot: {record.body.slot}"
+            assert not busy, f"I6: {machine.scope} gives a held slot: {record.body}"
     taken = {(each.sender, each.life, each.key) for each in replayed.taken}
     for record, damage in damages:
         if (record.sender, record.life, record.key) in taken:
@@ -422,10 +422,11 @@ class Listening(Checked):
 
 def _busy(folded: ScopeState, record: Record) -> bool:
     """Whether a record gives a slot to a job that its TaskManager holds for one."""
-    if not (isinstance(record, Message) and isinstance(record.body, AllocateSlot)):
+    body = record.body if isinstance(record, Message) else None
+    if not isinstance(body, (AllocateSlot, AllocateSlots)):
         return False
-    slot = folded.state.slots.get(record.body.slot)
-    return slot is not None and slot.allocation is not None
+    slots = [folded.state.slots.get(each.slot) for each in (body.slots if isinstance(body, AllocateSlots) else [body])]
+    return any(slot is not None and slot.allocation is not None for slot in slots)
 
 
 def _mark(folded: ScopeState, record: Record) -> tuple[int, Key | None] | None:

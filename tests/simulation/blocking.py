@@ -12,11 +12,12 @@ from millrace.core.machine import Born, Envelope, Output, PassedOver, PeerBorn, 
 from millrace.core.messages.blocklist import AskBlocklist, TaskManagersBlocked
 from millrace.core.messages.client import BlockHost, HostBlocked, ListBlockedHosts, RequestRefused, UnblockHost
 from millrace.core.messages.effects import BlocklistRead
-from millrace.core.messages.slots import AllocateSlot, DeployTasks, RegisterTaskManager
+from millrace.core.messages.slots import DeployTasks, RegisterTaskManager
 from millrace.core.topics import RESOURCE_MANAGER, TASK_MANAGER
 from services.resource_manager.core.state import Blocklist
 from tests.simulation import workload
 from tests.simulation.cluster import Cluster
+from tests.simulation.placing import grants_in
 from tests.simulation.world import PREFIX
 
 REQUESTS = (BlockHost, UnblockHost, ListBlockedHosts)
@@ -41,11 +42,10 @@ class Blocking:
         said = list(outputs)
         if scope == RESOURCE_MANAGER:
             self._take(told, said)
-            for each in said:
-                if isinstance(each, Say) and isinstance(each.body, AllocateSlot):
-                    assert self._known, "[R37]: a slot is granted, and nobody has read which hosts are blocked"
-                    host = self._host_of[each.to]
-                    assert host not in self._hosts, f"[R37]: a slot of {host} is granted, which is blocked"
+            for to, _ in grants_in(said):
+                assert self._known, "[R37]: a slot is granted, and nobody has read which hosts are blocked"
+                host = self._host_of[to]
+                assert host not in self._hosts, f"[R37]: a slot of {host} is granted, which is blocked"
         elif not scope.startswith(TASK_MANAGER):
             self._look_at_deployments(state, told, said)
         yield from said

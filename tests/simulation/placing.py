@@ -8,9 +8,9 @@ from typing import Any
 
 from millrace.core.machine import Output, Say
 from millrace.core.messages.jobs import TaskManagerLost
-from millrace.core.messages.slots import AllocateSlot
+from millrace.core.messages.slots import AllocateSlot, AllocateSlots
 from millrace.core.states import SlotState
-from millrace.core.topics import RESOURCE_MANAGER
+from millrace.core.topics import RESOURCE_MANAGER, Scope, task_manager_name
 from services.resource_manager.core.state import State
 from tests.simulation import workload
 
@@ -21,24 +21,40 @@ SPREAD: dict[str, Any] = {
 PACKED: dict[str, Any] = {**SPREAD, "deciding": {RESOURCE_MANAGER: {"slots_placement": "packed"}}}
 
 
+def grants_in(said: Iterable[Output]) -> list[tuple[Scope, AllocateSlot]]:
+    """Which slots of whom are granted, each by itself, in the order in which they were chosen: it is in the names of allocations."""
+    found = []
+    for each in said:
+        if isinstance(each, Say) and isinstance(each.body, AllocateSlot):
+            found.append((Scope(each.to), each.body))
+        elif isinstance(each, Say) and isinstance(each.body, AllocateSlots):
+            found += [(Scope(each.to), one) for one in alone(each.body)]
+    return sorted(found, key=lambda each: int(each[1].allocation.partition("/")[0].rpartition(".")[2]))
+
+
+def alone(body: AllocateSlots) -> list[AllocateSlot]:
+    """The same, one by one."""
+    return [AllocateSlot(slot=each.slot, allocation=each.allocation, job=body.job, shard=body.shard) for each in body.slots]
+
+
 def watched(state: State, outputs: Iterable[Output]) -> Iterator[Output]:
     """What a handler yields, once all of it is known."""
     said = list(outputs)
     placement = state.limits.slots_placement
     if placement != "longest_free" and not any(isinstance(each, Say) and isinstance(each.body, TaskManagerLost) for each in said):
-        _look(state, placement, [each for each in said if isinstance(each, Say) and isinstance(each.body, AllocateSlot)])
+        _look(state, placement, grants_in(said))
     yield from said
 
 
-def _look(state: State, placement: str, grants: list[Say]) -> None:
+def _look(state: State, placement: str, grants: list[tuple[Scope, AllocateSlot]]) -> None:
     """From the last grant back to the first: each slot was free, and its TaskManager had one less in use."""
     used = {name: sum(slot.allocation is not None for slot in each.slots.values()) for name, each in state.task_managers.items()}
     free = {
         (name, number): slot.profile for name, each in state.task_managers.items() for number, slot in each.slots.items()
         if slot.state is SlotState.FREE and not state.is_blocked(name)
     }  # fmt: skip
-    for each in reversed(grants):
-        name, number = each.to.partition("/")[2], each.body.slot
+    for to, body in reversed(grants):
+        name, number = task_manager_name(to), body.slot
         size = state.task_managers[name].slots[number].profile
         used[name] -= 1
         free[name, number] = size

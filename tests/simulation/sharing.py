@@ -7,12 +7,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from millrace.core.machine import Output, Say
+from millrace.core.machine import Output
 from millrace.core.messages.slots import AllocateSlot
 from millrace.core.profile import Profile
-from millrace.core.topics import RESOURCE_MANAGER
+from millrace.core.topics import RESOURCE_MANAGER, Scope
 from services.resource_manager.core.state import State
 from tests.simulation import workload
+from tests.simulation.placing import grants_in
 
 PASSED_MOST = 9
 TENANTS = {"a": {"slots": 2, "weight": 1}, "b": {"weight": 3}, "c": {"slots": 1, "weight": 1}, "*": {"slots": 4, "weight": 1}}
@@ -45,14 +46,13 @@ class Sharing:
     def watched(self, state: State, outputs: Iterable[Output]) -> Iterator[Output]:
         """What a handler yields, once all of it is known."""
         said = list(outputs)
-        grants = [(each.to, each.body) for each in said if isinstance(each, Say) and isinstance(each.body, AllocateSlot)]
-        self._look(state, grants)
+        self._look(state, grants_in(said))
         if not any(state.queues_for(job) for job in state.jobs.values()):
             self._passed = {}
         self._passed = {size: passed for size, passed in self._passed.items() if size in _sizes(state)}
         yield from said
 
-    def _look(self, state: State, grants: list[tuple[str, AllocateSlot]]) -> None:
+    def _look(self, state: State, grants: list[tuple[Scope, AllocateSlot]]) -> None:
         held: dict[str, int] = {}
         jobs = {name: job.held for name, job in state.jobs.items()}
         for job in state.jobs.values():

@@ -10,7 +10,6 @@ from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import attempt_spec, plan_spec
 from millrace.core.machine import Output, Say
 from millrace.core.messages.attempts import AttemptSpec, Fault
-from millrace.core.messages.records import encode
 from millrace.core.messages.slots import DeployTask, DeployTasks
 from millrace.core.topics import Scope
 
@@ -67,10 +66,6 @@ def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int
 def run_folder(job: Job) -> str:
     """The folder of the job's exchange data: of this acceptance and this life of its state, used by nothing else [R20]."""
     return f"{job.acceptance}/{job.life}"
-
-
-def spec_bytes(task: DeployTask) -> int:
-    return len(encode(task.spec))
 
 
 def too_large(task: str) -> Fault:

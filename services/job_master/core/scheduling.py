@@ -19,7 +19,7 @@ from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatu
 from millrace.core.topics import Scope
 
 from . import publication, resetting, speculation
-from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, spec_bytes, too_large
+from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, too_large
 from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
 from .failover import fail
 from .plans import plan_of, running_plan
@@ -124,7 +124,7 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     for allocation, (task, index) in zip(idle, scheduled(job), strict=False) if plan.profile is not None else _fitting(plan, job, idle):
         slot, subtask = job.slots[allocation], job.tasks[task].rows[index]
         attempt = deployment(state, job, plan, task, index, allocation)
-        size = spec_bytes(attempt)
+        size = attempt.spec.json_bytes()
         if size > SPEC_BYTES_MAX:
             fail(job, too_large(task), at_ms)
             break

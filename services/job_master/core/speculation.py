@@ -21,7 +21,7 @@ from millrace.core.messages.slots import DeployTask
 from millrace.core.states import ExecutionState, JobStatus
 from millrace.core.topics import Scope, task_manager_name
 
-from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, spec_bytes
+from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number
 from .execution_graph import kept_progress
 from .failover import keep_failure, note, shortened
 from .plans import running_plan
@@ -134,7 +134,7 @@ def fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[O
         name, index = found
         its = job.seconds[name]
         attempt = deployment(state, job, running_plan(state, job), name, index, allocation)
-        size, number = spec_bytes(attempt), next_number(job, name, index)
+        size, number = attempt.spec.json_bytes(), next_number(job, name, index)
         del its.slow[index]
         its.numbered[index] = number
         if size > SPEC_BYTES_MAX:  # by a digit of its number

@@ -84,9 +84,10 @@ class Scan:
         if value is None:
             return False
         body = _body(value)
-        if value.get("record") == "Message" and body.get("type") == "AllocateSlot" and body.get("job") == self.job:
-            self._words.append(str(body.get("allocation")))
-            self.words.append(f'"{self._words[-1]}"'.encode())
+        if value.get("record") == "Message" and body.get("type") in ("AllocateSlot", "AllocateSlots") and body.get("job") == self.job:
+            for each in body.get("slots") or [body]:
+                self._words.append(str(each.get("allocation")))
+                self.words.append(f'"{self._words[-1]}"'.encode())
         kind = value.get("record") if value.get("record") in ALWAYS else body.get("type")
         return kind in ALWAYS or (kind not in NOISE and self._names(value))
 

@@ -11,7 +11,15 @@ from millrace.core.allocation import allocation_name, life_of
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages.events import SlotChanged
-from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, SlotReport, TaskManagerHeartbeat
+from millrace.core.messages.slots import (
+    AllocateSlot,
+    AllocateSlots,
+    ReportedSlot,
+    SlotAllocation,
+    SlotFreed,
+    SlotReport,
+    TaskManagerHeartbeat,
+)
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
 from millrace.core.topics import task_manager_scope
 
@@ -19,6 +27,8 @@ from . import liveness, matching, pace, placement, queue, spare, workers
 from .state import Job, Slot, State, TaskManager, Turn, is_quiet, slot_key, task_manager_of
 
 Outputs = Iterator[Output]
+Granted = dict[tuple[str, str], list[SlotAllocation]]
+"""TaskManager, job -> slots of the one that are given to the other by one record, in order."""
 VAIN_MOST = 6
 """So often the time is doubled for which slots are kept: attempts may always take longer than the first one."""
 
@@ -52,33 +62,43 @@ def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
     """Grants free slots to waiting jobs until nothing fits."""
     if not state.open:
         return
+    granted: Granted = {}
     others: list[Output] = []  # the grants go first: a submission waits for them
     while (found := _next(state, envelope.now_ms)).job is not None:
-        name = found.job
-        job = state.jobs[name]
         for profile in found.profiles:
             task_manager, slot = placement.place(state.free[profile], state.limits.slots_placement, lambda name: _use(state, name))
-            yield from _give(state, envelope, name, job, task_manager, slot, others)
+            others += _give(state, envelope, found.job, task_manager, slot, granted)
     while (second := spare.next_spare(state)) is not None:
-        yield from _give(state, envelope, second.job, state.jobs[second.job], second.task_manager, second.slot, others)
+        others += _give(state, envelope, second.job, second.task_manager, second.slot, granted)
+    for (task_manager, name), slots in granted.items():
+        for body in _allocating(state, task_manager, name, slots):
+            # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
+            yield Say(task_manager_scope(task_manager), body, after="TaskManagerLost")
     yield from others
 
 
-def _give(
-    state: State, envelope: Envelope, name: str, job: Job, task_manager: str, slot: int, others: list[Output]
-) -> Outputs:
-    """Grants a free slot. `others`: what goes out behind all grants, to which this adds its own."""
+def _give(state: State, envelope: Envelope, name: str, task_manager: str, slot: int, granted: Granted) -> Outputs:
+    """Grants a free slot to a job: adds it to `granted`. What is yielded goes out behind all grants."""
+    job = state.jobs[name]
     allocation = allocation_name(envelope.id, state.granted, job.life)
     state.granted += 1
     granter = state.task_managers[task_manager]
     if is_quiet(granter):
         liveness.note_heartbeat(state, granter, envelope.at_ms)
     workers.keep(state, task_manager)
-    allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
-    # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
-    yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
+    granted.setdefault((task_manager, name), []).append(SlotAllocation(slot=slot, allocation=allocation))
     granter.slots[slot].waited = (job.lacks_ms, envelope.at_ms) if job.lacks_ms is not None else None
-    others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
+    yield from _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
+
+
+def _allocating(state: State, task_manager: str, name: str, slots: Sequence[SlotAllocation]) -> Iterator[AllocateSlot | AllocateSlots]:
+    """What a TaskManager is sent of its slots that a job is granted: one message, for a JobMaster folds and answers each offer."""
+    shard = state.jobs[name].shard
+    if len(slots) > 1 and state.task_managers[task_manager].build:
+        yield AllocateSlots(job=name, shard=shard, slots=list(slots))
+        return
+    for each in slots:
+        yield AllocateSlot(slot=each.slot, allocation=each.allocation, job=name, shard=shard)
 
 
 def _use(state: State, name: str) -> placement.Use:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.slots import (
     AllocateSlot,
+    AllocateSlots,
     CancelTasks,
     DeployTasks,
     FreeSlots,
     FreeUnused,
+    SlotAllocation,
     TaskManagerRegistered,
 )
 
@@ -24,7 +26,12 @@ def on_task_manager_registered(state: State, body: TaskManagerRegistered, envelo
 
 
 def on_allocate_slot(state: State, body: AllocateSlot, envelope: Envelope) -> Iterator[Output]:
-    return slot_table.allocate(state, body, envelope.now_ms)
+    given = [SlotAllocation(slot=body.slot, allocation=body.allocation)]
+    return slot_table.allocate(state, body.job, body.shard, given, envelope.now_ms)
+
+
+def on_allocate_slots(state: State, body: AllocateSlots, envelope: Envelope) -> Iterator[Output]:
+    return slot_table.allocate(state, body.job, body.shard, body.slots, envelope.now_ms)
 
 
 def on_deploy_tasks(state: State, body: DeployTasks, envelope: Envelope) -> Iterator[Output]:

@@ -10,6 +10,7 @@ from millrace.core.machine import Born, Configured, Envelope, Handler, Output, P
 from millrace.core.messages.effects import AnswerSought, AttemptKillSent, AttemptLaunched, AttemptOrderSent
 from millrace.core.messages.slots import (
     AllocateSlot,
+    AllocateSlots,
     AnswerClient,
     AnswerFound,
     AttemptEnded,
@@ -39,6 +40,7 @@ from . import slot_table
 from .answering import on_answer_client, on_answer_found, on_answer_sought
 from .commands import (
     on_allocate_slot,
+    on_allocate_slots,
     on_cancel_tasks,
     on_deploy_tasks,
     on_free_slots,
@@ -69,6 +71,7 @@ HANDLERS: dict[type, Handler] = {
     # the ResourceManager
     TaskManagerRegistered: on_task_manager_registered,
     AllocateSlot: on_allocate_slot,
+    AllocateSlots: on_allocate_slots,
     ReleaseTaskManager: on_release_task_manager,
     DrainTaskManager: on_drain_task_manager,
     AnswerClient: on_answer_client,

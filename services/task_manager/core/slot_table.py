@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from millrace.core.bounded import batches
@@ -15,13 +15,13 @@ from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.profiles import parts_of
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
-    AllocateSlot,
     AttemptEnded,
     DeployTask,
     FailSlot,
     OfferedAttempt,
     OfferSlots,
     ReportedSlot,
+    SlotAllocation,
     SlotFreed,
     SlotOffer,
     SlotReport,
@@ -42,20 +42,24 @@ BROKEN_MAX = 300  # characters of why a slot is broken: a report may tell of a t
 # commands
 
 
-def allocate(state: State, command: AllocateSlot, now_ms: NowMs) -> Iterator[Output]:
-    """Gives a slot to a job and offers it to its JobMaster; one that cannot be given goes back as what it is."""
-    slot = state.slots.get(command.slot)
-    if slot is None or slot.state is SlotState.BROKEN or state.stop_due_ms is not None:
-        # While this process stops, its slots are as good as broken: one that looked free would be given away again at once.
-        yield _freed(command.slot, command.allocation, SlotState.BROKEN)
-    elif slot.allocation is not None:
-        yield _freed(command.slot, command.allocation, SlotState.STARTING)
-        yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(command.slot, slot)]))
-    else:
-        _move(state, slot, SlotState.ALLOCATED)
-        slot.allocation, slot.job, slot.shard = command.allocation, command.job, command.shard
-        slot.due_ms = after(now_ms, state.allocation_timeout_ms)
-        yield Say(shard_scope(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
+def allocate(state: State, job: str, shard: int, given: Sequence[SlotAllocation], now_ms: NowMs) -> Iterator[Output]:
+    """Gives slots to a job and offers them to its JobMaster, all in one message. One that cannot be given goes back as what it is."""
+    offers: list[SlotOffer] = []
+    for each in given:
+        slot = state.slots.get(each.slot)
+        if slot is None or slot.state is SlotState.BROKEN or state.stop_due_ms is not None:
+            # While this process stops, its slots are as good as broken: one that looked free would be given away again at once.
+            yield _freed(each.slot, each.allocation, SlotState.BROKEN)
+        elif slot.allocation is not None:
+            yield _freed(each.slot, each.allocation, SlotState.STARTING)
+            yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(each.slot, slot)]))
+        else:
+            _move(state, slot, SlotState.ALLOCATED)
+            slot.allocation, slot.job, slot.shard = each.allocation, job, shard
+            slot.due_ms = after(now_ms, state.allocation_timeout_ms)
+            offers.append(_offer(each.slot, slot))
+    if offers:
+        yield Say(shard_scope(shard), OfferSlots(offers=offers))
 
 
 def deploy(state: State, sender: Scope, task: DeployTask, now_ms: NowMs) -> Iterator[Output]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import count
 from uuid import uuid4
 
 from millrace.core.fold import OutboxRecord
 from millrace.core.messages.base import Part
-from millrace.core.trace_context import TraceContext, fields_of, of_one, span_of, trace_of
+from millrace.core.trace_context import HEADER, TraceContext, fields_of, of_one, span_of, trace_of
 
 Headers = list[tuple[str, bytes]]
 
 _PROCESS, _NUMBERS = uuid4().hex, count(1)
+_VERSION = ("ce_specversion", b"1.0")
 
 
 def _headers(id: str, type: str, source: str) -> Headers:
-    return [
-        ("ce_specversion", b"1.0"),
-        ("ce_id", id.encode()),
-        ("ce_type", type.encode()),
-        ("ce_source", f"/millrace/{source}".encode()),
-        ("content-type", b"application/json"),
-    ]
+    return [_VERSION, ("ce_id", id.encode()), *_of_kind(type, source)]
+
+
+@functools.lru_cache(1024)
+def _of_kind(type: str, source: str) -> tuple[tuple[str, bytes], ...]:
+    """What all records of a type from one scope have in common."""
+    return ("ce_type", type.encode()), ("ce_source", f"/millrace/{source}".encode()), ("content-type", b"application/json")
 
 
 def of_output(scope: str, life: int, output: OutboxRecord) -> Headers:
@@ -29,8 +31,12 @@ def of_output(scope: str, life: int, output: OutboxRecord) -> Headers:
     trace name the job's span in it. All others have the trace of their key: so those about one job share one, and the records for one
     receiver."""
     id = f"{scope}/{life}/{output.seq}"
-    trace = of_one(output.trace) if output.trace else TraceContext(trace_of(output.key), span_of(id))
-    return [*_headers(id, output.type, scope), *((name, text.encode()) for name, text in fields_of(trace).items())]
+    headers = _headers(id, output.type, scope)
+    if output.trace:
+        headers += ((name, text.encode()) for name, text in fields_of(of_one(output.trace)).items())
+    else:
+        headers.append((HEADER, str(TraceContext(trace_of(output.key), span_of(id))).encode()))
+    return headers
 
 
 def of_record(scope: str, record: Part) -> Headers:

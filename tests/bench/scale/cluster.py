@@ -102,9 +102,17 @@ class Cluster:
     # what TaskManagers are sent
 
     def _allocate(self, peer: Peer, body: Any) -> None:
-        self._jobs[body.allocation] = body.slot, body.job
-        offer = SlotOffer(slot=body.slot, allocation=body.allocation, job=body.job, memory_mb=SLOT_MB, takes_runs=True)
-        peer.say(shard_scope(body.shard), OfferSlots(offers=[offer]))
+        self._offer(peer, body, [body])
+
+    def _allocate_several(self, peer: Peer, body: Any) -> None:
+        self._offer(peer, body, body.slots)
+
+    def _offer(self, peer: Peer, body: Any, given: list[Any]) -> None:
+        offers = []
+        for each in given:
+            self._jobs[each.allocation] = each.slot, body.job
+            offers.append(SlotOffer(slot=each.slot, allocation=each.allocation, job=body.job, memory_mb=SLOT_MB, takes_runs=True))
+        peer.say(shard_scope(body.shard), OfferSlots(offers=offers))
 
     def _deploy(self, peer: Peer, body: Any) -> None:
         for task in body.tasks:
@@ -129,6 +137,7 @@ class Cluster:
 
 _TAKEN = {
     "AllocateSlot": Cluster._allocate,
+    "AllocateSlots": Cluster._allocate_several,
     "DeployTasks": Cluster._deploy,
     "CancelTasks": Cluster._cancel,
     "FreeSlots": Cluster._free,

@@ -95,10 +95,15 @@ def who_wakes_launches_at_once() -> None:
 
 @mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that cannot be given is not given back")
 def a_refused_slot_is_not_given_back() -> None:
-    def allocate(original: Any, state: Any, command: Any, now_ms: int) -> Any:
-        return (o for o in original(state, command, now_ms) if not isinstance(o.body, slots.SlotFreed))
+    def allocate(original: Any, *given: Any) -> Any:
+        return (o for o in original(*given) if not isinstance(o.body, slots.SlotFreed))
 
     around(slot_table, "allocate", allocate)
+
+
+@mutant(10, "task_manager/core/slot_table.py:allocate", "of the slots that are given to a job at once the first alone is offered")
+def the_first_of_several_slots_is_offered() -> None:
+    around(slot_table, "allocate", lambda original, state, job, shard, given, now_ms: original(state, job, shard, given[:1], now_ms))
 
 
 @mutant(28, "task_manager/core/slot_table.py:free", "a slot that is given back goes on with its attempt")

@@ -48,6 +48,12 @@ class Open(Part):
         """As it is in JSON."""
         return self.model_dump(mode="json")
 
+    def json_bytes(self) -> int:
+        """How long it is as JSON: in two thirds of the time that it takes to write it inside another part."""
+        whole = _of_open_parts(type(self))
+        text = self.__pydantic_serializer__.to_json(self) if whole is None else whole.to_json(self, by_alias=True, exclude_unset=True)
+        return len(text)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         return {**handler(source), "strict": False}  # of the object alone; its fields are strict

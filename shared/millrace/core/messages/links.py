@@ -26,7 +26,8 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
         slots.ClientAnswered, slots.DisconnectTaskManager, slots.DrainAnswered,
     ),
     (RESOURCE_MANAGER, TASK_MANAGER): (
-        slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager, slots.DrainTaskManager, slots.AnswerClient,
+        slots.TaskManagerRegistered, slots.AllocateSlot, slots.AllocateSlots, slots.ReleaseTaskManager, slots.DrainTaskManager,
+        slots.AnswerClient,
         slots.FreeUnused,
     ),
     (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.ProgressReported, slots.AttemptAnswered),

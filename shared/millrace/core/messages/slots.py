@@ -36,7 +36,7 @@ class RegisterTaskManager(Body):
     slots: list[SlotSpec]
     states: list[ReportedSlot]
     build: str = ""
-    """Its build. Empty: 0.1.0, which does not know AnswerClient and would end at it."""
+    """Its build. Empty: 0.1.0, which knows neither AnswerClient nor AllocateSlots and would end at them."""
 
 
 class SlotReport(Body):
@@ -121,6 +121,23 @@ class AllocateSlot(Body):
     allocation: str
     job: str
     shard: int
+
+
+class SlotAllocation(Part):
+    """A slot that is given to a job, and the name of that."""
+
+    slot: int
+    allocation: str
+
+
+class AllocateSlots(Body):
+    """AllocateSlot of several slots for one job. They are offered together, so what goes into them is deployed together."""
+
+    type: Literal["AllocateSlots"] = "AllocateSlots"
+    version: Literal[1] = 1
+    job: str
+    shard: int
+    slots: list[SlotAllocation]
 
 
 class ReleaseTaskManager(Body):
