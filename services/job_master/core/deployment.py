@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from millrace.core.bounded import batches
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
-from millrace.core.jobgraph.specs import attempt_spec, plan_spec
+from millrace.core.jobgraph.specs import Pattern, attempt_spec, is_pattern, plan_spec
 from millrace.core.machine import Output, Say
 from millrace.core.messages.attempts import AttemptSpec, Fault
 from millrace.core.messages.slots import DeployTask, DeployTasks
 from millrace.core.topics import Scope
 
+from . import patterns
 from .execution_graph import attempt_name, log_folder, task_folder
 from .plans import in_short
 from .state import Job, State
@@ -20,21 +21,21 @@ from .state import Job, State
 SPEC_BYTES_MAX = 800_000
 
 
-def deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> DeployTask:
-    """The next attempt of a subtask, into this slot."""
+def deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> tuple[DeployTask, int]:
+    """The next attempt of a subtask, into this slot; and the bytes of its spec."""
     number = next_number(job, task, index)
     name = attempt_name(job, task_folder(plan, task), index, number)
-    takes_runs = job.slots[allocation].takes_runs
-    spec, asked = _spec(state, job, plan, task, index, number, takes_runs), dict(plan.profiles[task].parts())
-    return DeployTask(
+    spec, size = _spec(state, job, plan, task, index, number, job.slots[allocation].takes_runs)
+    deploy = DeployTask(
         allocation=allocation,
         attempt=name,
         acceptance=job.acceptance,
         folder=log_folder(job, name),
-        spec=spec.model_copy(update={"resources": asked}) if asked else spec,
+        spec=spec,
         start_timeout_ms=plan.graph.timeouts.start_ms,
         run_timeout_ms=plan.graph.timeouts.run_ms,
     )
+    return deploy, size
 
 
 def next_number(job: Job, task: str, index: int) -> int:
@@ -42,7 +43,22 @@ def next_number(job: Job, task: str, index: int) -> int:
     return max(job.tasks[task].rows[index].attempt, job.of_seconds(task).numbered.get(index, 0)) + 1
 
 
-def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int, takes_runs: bool) -> AttemptSpec:
+def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int, takes_runs: bool) -> Pattern:
+    """Made of that of another of the task's attempts, where there is one. Whether this replica has one changes nothing but the time."""
+    follows = patterns.follows_from(state, job, plan, task) if takes_runs else None
+    known = patterns.find(state, job, task, follows) if follows is not None else None
+    if known is not None:
+        return known.of(index, number)
+    spec = _new_spec(state, job, plan, task, index, number, takes_runs)
+    asked = dict(plan.profiles[task].parts())
+    spec = spec.model_copy(update={"resources": asked}) if asked else spec
+    made = Pattern(spec, spec.json_bytes())
+    if follows is not None and is_pattern(spec):
+        patterns.keep(state, job, task, follows, made)
+    return made
+
+
+def _new_spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int, takes_runs: bool) -> AttemptSpec:
     if task == PLAN_TASK:
         return plan_spec(plan, job=job.id, attempt=number)
     for producer in plan.tasks[task].upstream:

@@ -103,7 +103,7 @@ class JobMaster:
         since_tick_ms = min(max(envelope.at_ms - state.ticked_ms, 0), QUIET_TICK_MS)
         state.now_ms = after(envelope.now_ms, since_tick_ms)
         if state.plans is None:
-            state.plans, state.wholes = {}, {}
+            state.plans, state.wholes, state.patterns = {}, {}, {}
         yield from dispatch(HANDLERS, state, envelope)
         if state.suspending:
             yield from suspension.report(state)

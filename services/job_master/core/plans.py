@@ -42,6 +42,7 @@ def forget_plan(state: State, job: Job) -> None:
     state.plans.pop(job.acceptance, None)
     for name in job.tasks:
         state.wholes.pop((job.acceptance, name), None)
+        state.patterns.pop((job.acceptance, name), None)
 
 
 def numbered(plan: Plan, folders: Mapping[str, int]) -> Plan:

@@ -123,8 +123,7 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     plan = running_plan(state, job)
     for allocation, (task, index) in zip(idle, scheduled(job), strict=False) if plan.profile is not None else _fitting(plan, job, idle):
         slot, subtask = job.slots[allocation], job.tasks[task].rows[index]
-        attempt = deployment(state, job, plan, task, index, allocation)
-        size = attempt.spec.json_bytes()
+        attempt, size = deployment(state, job, plan, task, index, allocation)
         if size > SPEC_BYTES_MAX:
             fail(job, too_large(task), at_ms)
             break

@@ -133,8 +133,8 @@ def fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[O
             continue
         name, index = found
         its = job.seconds[name]
-        attempt = deployment(state, job, running_plan(state, job), name, index, allocation)
-        size, number = attempt.spec.json_bytes(), next_number(job, name, index)
+        number = next_number(job, name, index)
+        attempt, size = deployment(state, job, running_plan(state, job), name, index, allocation)
         del its.slow[index]
         its.numbered[index] = number
         if size > SPEC_BYTES_MAX:  # by a digit of its number

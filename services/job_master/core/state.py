@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import Plan
-from millrace.core.jobgraph.specs import Whole, whole
+from millrace.core.jobgraph.specs import Pattern, Whole, whole
 from millrace.core.machine import beside
 from millrace.core.messages.attempts import AttemptReport, Fault, HeavyKey, ResultRows
 from millrace.core.messages.execution import SkewedEdge
@@ -298,6 +298,7 @@ class State:
     suspension_told: bool = False  # the Dispatcher was sent JobsSuspended for it
     plans: dict[str, Plan | None] = beside()  # acceptance of a known job -> its plan, see `plans.plan_of`
     wholes: dict[tuple[str, str], Whole | None] = beside()  # acceptance, task -> what `plans.in_short` gives of it
+    patterns: dict[tuple[str, str], tuple[tuple[Any, ...], Pattern]] = beside()  # acceptance, task -> see `patterns`
 
 
 def move_job(job: Job, status: JobStatus, at_ms: AtMs) -> None:
@@ -324,7 +325,8 @@ def check(state: State) -> None:  # [R5]
     _check_inspections(state)
     held = {allocation: job.id for job in state.jobs.values() for allocation in job.slots}
     assert held == state.allocations, f"allocations {state.allocations} and held slots {held} differ"
-    gone = {*(state.plans or ())} - {job.acceptance for job in state.jobs.values()}
+    gone = {*(state.plans or ()), *(acceptance for acceptance, _ in state.patterns or ())}
+    gone -= {job.acceptance for job in state.jobs.values()}
     assert not gone, f"plans are kept of jobs that are not: {sorted(gone)}"
     _check_wholes(state)
     for job in state.jobs.values():

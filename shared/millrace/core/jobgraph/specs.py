@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..messages.attempts import (
     AttemptReport,
@@ -124,6 +124,43 @@ def attempt_spec(
         pinned={vertex: report.pinned[vertex] for vertex in what.vertices if vertex in report.pinned},
         **_job_part(plan.graph, report.time_zone),
     )
+
+
+class Pattern(NamedTuple):
+    """A spec of kind "run" that differs from those of the task's other attempts in numbers alone: all read the same folders, of a hash edge
+    their share. bytes: as JSON."""
+
+    spec: AttemptSpec
+    bytes: int
+
+    def of(self, subtask: int, attempt: int) -> Pattern:
+        """That of another attempt: what `attempt_spec` gives, in a third of the time."""
+        like, moves = self.spec, 1
+
+        def moved(output: OutputSpec) -> OutputSpec:
+            place = "" if output.edge == "sink" else "/" + output.folder.rpartition("/")[2]
+            task = output.folder.removesuffix(f"/{like.subtask}/{like.attempt}{place}")
+            return output.model_copy(update={"folder": f"{task}/{subtask}/{attempt}{place}"})
+
+        vertices = []
+        for vertex in like.vertices:
+            shared = {name: each for name, each in vertex.inputs.items() if "share" in each.model_fields_set}
+            moves += len(shared)
+            if shared:
+                inputs = {name: each.model_copy(update={"share": subtask}) for name, each in shared.items()}
+                vertex = vertex.model_copy(update={"inputs": {**vertex.inputs, **inputs}})
+            vertices.append(vertex)
+        outputs = [moved(output) if output.folder else output for output in like.outputs]
+        folders = sum(1 for output in outputs if output.folder)
+        spec = like.model_copy(update={"subtask": subtask, "attempt": attempt, "vertices": vertices, "outputs": outputs})
+        longer = (moves + folders) * (len(str(subtask)) - len(str(like.subtask)))
+        return Pattern(spec, self.bytes + longer + (1 + folders) * (len(str(attempt)) - len(str(like.attempt))))
+
+
+def is_pattern(spec: AttemptSpec) -> bool:
+    """Whether the specs of the task's other attempts can be made of this one."""
+    inputs = [each for vertex in spec.vertices for each in vertex.inputs.values()]
+    return spec.kind == "run" and all(each.edge == "chained" or each.published is not None for each in inputs)
 
 
 def _chained(plan: Plan, report: AttemptReport, each: Input, consumer: str, subtask: int) -> InputSpec:
