@@ -8,10 +8,11 @@ import pytest
 
 from millrace.core.jobgraph.model import dump
 from millrace.core.jobgraph.validate import validate
-from millrace.core.machine import PeerBorn, Publish, Say
+from millrace.core.machine import PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import client, jobs
 from millrace.core.messages.records import Client
 from millrace.core.messages.requirements import Rescale
+from millrace.core.timing import FORWARDED_ANSWER_MS
 from tests.core.of_dispatcher import JOB, SHARD, World, asks, bodies, described, ended, settled
 
 GRAPH = dump(validate({
@@ -46,6 +47,13 @@ def refused(world: World, request: client.Request) -> client.RequestRefused:
     return said.body
 
 
+def decided(world: World, sent: Any, reason: str | None = None) -> client.Reply:
+    """What the client is answered once the JobMaster has decided."""
+    [answer] = world.tell(jobs.QuestionAnswered(number=sent.number, refused=reason), sender=SHARD)
+    assert isinstance(answer, Publish) and (answer.topic, answer.key) == ("client.replies", "c")
+    return answer.body
+
+
 def test_what_a_job_has_and_may_have() -> None:
     answer = client.JobRequirements(correlation="2", job=JOB, vertices=listed())
     assert accepted().request(asks(client.DescribeRequirements)) == [Publish("client.replies", "c", answer)]
@@ -53,10 +61,12 @@ def test_what_a_job_has_and_may_have() -> None:
 
 def test_another_parallelism_is_noted_sent_to_the_job_master_and_answered() -> None:
     world = accepted()
-    sent, answer = world.request(update(c=4))
+    [sent] = world.request(update(c=4))
     rescale = Rescale(parallelism={"b": 4, "c": 4}, log="l", offset=world.offset - 1)
-    assert sent == Say(SHARD, jobs.RescaleStartedJob(job=JOB, rescale=rescale))
-    assert answer.body == client.RequirementsUpdated(correlation="2", job=JOB, changed={"b": 4, "c": 4}, vertices=listed(4))
+    assert sent == Say(SHARD, jobs.RescaleStartedJob(job=JOB, rescale=rescale, number=1))
+    taken = client.RequirementsUpdated(correlation="2", job=JOB, changed={"b": 4, "c": 4}, vertices=listed(4))
+    assert decided(world, sent.body) == taken
+    assert world.tell(jobs.QuestionAnswered(number=1), sender=SHARD) == [], "once"
     assert (world.state.live[JOB].subtasks, world.state.live_subtasks) == (9, 9)
     [start] = [each for each in bodies(world.tell(PeerBorn(SHARD, 2), sender=SHARD)) if isinstance(each, jobs.StartJob)]
     assert (start.rescale, start.graph) == (rescale, GRAPH), "a new life of the JobMaster begins with it"
@@ -74,7 +84,7 @@ def test_the_same_numbers_are_answered_and_nobody_is_asked() -> None:
 def test_what_was_asked_for_adds_up_and_back_again_is_a_change_as_any_other() -> None:
     world = accepted()
     world.request(update(5))
-    sent, _ = bodies(world.request(update(b=2)))
+    [sent] = bodies(world.request(update(b=2)))
     assert sent.rescale.parallelism == {"b": 2, "c": 2}
 
 
@@ -101,7 +111,7 @@ def test_no_job_has_more_subtasks_than_there_may_be() -> None:
     world.accept("job-b", graph=GRAPH)
     said = refused(world, update(8))
     assert (said.kind, said.reason) == ("busy", "live jobs have 10 subtasks, and max_live_subtasks is 20; try again")
-    assert len(world.request(update(4))) == 2
+    assert bodies(world.request(update(4)))[0].type == "RescaleStartedJob"
 
 
 def test_a_job_that_ends_or_has_ended_is_left_alone() -> None:
@@ -142,8 +152,36 @@ def test_a_dispatcher_that_has_lost_its_log_has_it_from_the_job_master_or_reads_
     older = told.model_copy(update={"offset": 3, "parallelism": {"b": 1}})
     world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING", acceptance=acceptance, rescale=older), sender=SHARD)
     assert world.state.live[JOB].rescaled.parallelism == {"b": 4, "c": 4}
-    sent, _ = bodies(world.tell(Client(log="l", prev=90, offset=91, request=update(5))))
+    [sent] = bodies(world.tell(Client(log="l", prev=90, offset=91, request=update(5))))
     assert sent.rescale == Rescale(parallelism={"b": 5, "c": 5}, log="l", offset=91)
+
+
+def test_a_job_that_has_just_ended_at_its_job_master_is_refused() -> None:
+    world = accepted()
+    [sent] = bodies(world.request(update(4)))
+    late = decided(world, sent, f"job {JOB} has ended already: it is FINISHED")
+    assert late == client.RequestRefused(correlation="2", kind="conflict", reason=f"job {JOB} has ended already: it is FINISHED")
+    world = accepted()
+    [sent] = bodies(world.request(update(4)))
+    world.finish()
+    assert decided(world, sent).kind == "conflict", "its end is stored before the JobMaster's answer came"
+
+
+def test_a_job_master_that_is_silent_is_named() -> None:
+    world = accepted()
+    world.request(update(4))
+    world.now_ms += FORWARDED_ANSWER_MS
+    [answer] = bodies(world.tell(Ticked(), sender=""))
+    reason = f"{SHARD} does not answer: it is noted, and is done unless the job has ended there (`millrace show {JOB}`)"
+    assert answer == client.RequestRefused(correlation="2", kind="busy", reason=reason, silent=SHARD)
+    sent, answer = bodies(world.request(update(5)))
+    assert (sent.rescale.parallelism, sent.number, answer.silent) == ({"b": 5, "c": 5}, 0, SHARD), "it is sent, and not waited for"
+
+
+def test_who_awaits_no_answer_gets_none() -> None:
+    world = accepted()
+    [sent] = bodies(world.request(update(4).model_copy(update={"reply_to": ""})))
+    assert (sent.type, sent.number, world.state.asked) == ("RescaleStartedJob", 0, {})
 
 
 def test_one_that_came_before_the_job_is_not_for_it() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.core.machine import Output, Publish, Ticked
+from millrace.core.machine import Output, Publish, Say, Ticked
 from millrace.core.messages import jobs, slots
+from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.events import JobRescaled, SubtasksKept
 from millrace.core.messages.requirements import Rescale
 from millrace.core.states import JobStatus
@@ -37,8 +38,15 @@ def word(shard: Shard, allocation: str, state: str, **more: Any) -> list[Output]
     return shard(slots.TaskStateChanged(allocation=allocation, attempt=attempt, state=state, **more), TM)
 
 
-def ask(shard: Shard, offset: int = 1, log: str = LOG, **parallelism: int) -> list[Output]:
-    return shard(jobs.RescaleStartedJob(job="j", rescale=Rescale(parallelism=parallelism, log=log, offset=offset)))
+def ask(shard: Shard, offset: int = 1, log: str = LOG, number: int = 0, **parallelism: int) -> list[Output]:
+    return shard(jobs.RescaleStartedJob(job="j", rescale=Rescale(parallelism=parallelism, log=log, offset=offset), number=number))
+
+
+def answered(shard: Shard, offset: int, **parallelism: int) -> str | None:
+    """Why it is refused, as the Dispatcher is told."""
+    first = ask(shard, offset, number=7, **parallelism)[0]
+    assert isinstance(first, Say) and first.to == "dispatcher" and isinstance(first.body, jobs.QuestionAnswered) and first.body.number == 7
+    return first.body.refused
 
 
 def states(shard: Shard) -> dict[str, list[str]]:
@@ -271,10 +279,22 @@ def test_one_that_comes_too_late_changes_nothing() -> None:
     word(shard, "a1", "FINISHED")
     assert shard.job.sinks == {"out": False}
     assert ask(shard, q=2, out=2) == []
+    assert answered(shard, 2, q=2, out=2) == "job j publishes its sinks: it ends with the parallelism that it has"
+    shard(SinkPublished(job="j", vertex="out"), "")
+    assert answered(shard, 3, q=2, out=2) == "job j has ended already: it is FINISHED"
     shard = running_b()
     shard(jobs.CancelStartedJob(job="j"))
     assert ask(shard, b=3) == []
+    assert answered(shard, 2, b=3) == "job j is CANCELLING: it gets no other parallelism any more"
     assert ask(Shard()) == [], "of a job that is not known here, StartJob says it"
+    assert answered(Shard(), 1) is None
+
+
+def test_what_is_taken_is_told_and_told_again_to_who_asks_again() -> None:
+    shard = running_b()
+    assert answered(shard, 2, b=3) is None
+    shard(jobs.CancelStartedJob(job="j"))
+    assert answered(shard, 2, b=3) is None, "it was taken, and then the job was canceled"
 
 
 def test_a_job_is_canceled_or_suspended_while_it_waits_for_its_attempts_to_end() -> None:

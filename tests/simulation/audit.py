@@ -36,6 +36,7 @@ from tests.simulation.book import Checked
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
 from tests.simulation.repairs import assert_exchange, assert_read
+from tests.simulation.rescaled import assert_rescaled
 from tests.simulation.sharing import Sharing
 from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
@@ -66,6 +67,8 @@ def audit(cluster: Cluster, deleted: bool = True) -> None:
     assert_generations(cluster)
     assert_outputs(cluster)
     assert_restarts(cluster)
+    if not _reborn(cluster, DISPATCHER, JOB_MASTER):
+        assert_rescaled(cluster)
     assert_nothing_left(cluster)
     if deleted:
         assert_exchange(cluster)

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from millrace.core.clocks import NowMs, after
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.jobs import AskTaskManager, Question, QuestionAnswered
+from millrace.core.messages.jobs import AskTaskManager, Question
 from millrace.core.timing import FORWARDED_ANSWER_MS, FORWARDED_MOST
 
-from . import closing
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
 
@@ -31,25 +30,31 @@ def is_silent(state: State, scope: str, now_ms: NowMs) -> bool:
     return silence is not None and now_ms - silence.asked_ms < max(AGAIN_MS, silence.asked_ms - silence.since_ms)
 
 
-def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: Question) -> Iterator[Output]:
-    """Asks a scope that is not silent. `body`: the question, without its number."""
-    if sum(each.scope == scope for each in state.asked.values()) >= FORWARDED_MOST:
-        yield from refuse(request, "busy", f"{FORWARDED_MOST} questions wait for answers of {scope} already; try again")
-        return
+def is_full(state: State, scope: str) -> bool:
+    """Whether too many questions wait for a scope already."""
+    return sum(each.scope == scope for each in state.asked.values()) >= FORWARDED_MOST
+
+
+def expect(state: State, request: JobRequest, envelope: Envelope, scope: str, more_ms: int = 0) -> int:
+    """Lets a request wait for what a scope makes of it; returns the number that its answer has."""
     if scope in state.silent:
         state.silent[scope].asked_ms = envelope.now_ms
     state.questions += 1
-    state.asked[state.questions] = ForwardedRequest(scope, after(envelope.now_ms, MORE_MS.get(type(body), 0)), request)
-    yield Say(scope, body.model_copy(update={"number": state.questions}))
+    state.asked[state.questions] = ForwardedRequest(scope, after(envelope.now_ms, more_ms), request)
+    return state.questions
 
 
-def on_question_answered(state: State, body: QuestionAnswered, envelope: Envelope) -> Iterator[Output]:
-    """The answer may have come too late for its client, but shows that the scope is back."""
-    state.asked.pop(body.number, None)
-    state.silent.pop(envelope.sender, None)
-    if state.closing is not None and body.number == state.closing.number:
-        state.closing.workers = body.workers
-        yield from closing.advance(state, envelope)
+def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: Question) -> Iterator[Output]:
+    """Asks a scope that is not silent. `body`: the question, without its number."""
+    if is_full(state, scope):
+        yield from refuse_full(request, scope)
+    else:
+        number = expect(state, request, envelope, scope, MORE_MS.get(type(body), 0))
+        yield Say(scope, body.model_copy(update={"number": number}))
+
+
+def refuse_full(request: JobRequest, scope: str) -> Iterator[Output]:
+    return refuse(request, "busy", f"{FORWARDED_MOST} questions wait for answers of {scope} already; try again")
 
 
 def withdraw(state: State, scope: str) -> list[JobRequest]:

@@ -28,7 +28,6 @@ from . import (
     changed_graphs,
     closing,
     ending,
-    forwarding,
     listing,
     lookups,
     questions,
@@ -71,7 +70,7 @@ HANDLERS: dict[type, Handler] = {
     jobs.JobEnded: ending.on_job_ended,
     jobs.JobsSuspended: closing.on_jobs_suspended,
     # from JobMasters and the ResourceManager
-    jobs.QuestionAnswered: forwarding.on_question_answered,
+    jobs.QuestionAnswered: questions.on_question_answered,
 }
 
 

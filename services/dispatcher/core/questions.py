@@ -108,6 +108,21 @@ def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, b
         yield from forwarding.forward(state, request, envelope, scope, body)
 
 
+def on_question_answered(state: State, body: jobs.QuestionAnswered, envelope: Envelope) -> Outputs:
+    """The answer may have come too late for its client, but shows that the scope is back."""
+    asked = state.asked.pop(body.number, None)
+    state.silent.pop(envelope.sender, None)
+    if state.closing is not None and body.number == state.closing.number:
+        state.closing.workers = body.workers
+        yield from closing.advance(state, envelope)
+    if asked is not None and asked.asking.type == client.UpdateRequirements.__name__:
+        live = state.live.get(asked.asking.job)
+        if live is not None:
+            yield from requirements.answer_decided(asked.asking, live, body.refused)
+        else:
+            yield from answer(state, asked.asking, envelope)  # it has ended meanwhile
+
+
 def answer_overdue(state: State, envelope: Envelope) -> Outputs:
     """Answers the requests that another scope, or etcd, has not answered in time [R31]."""
     for scope, request in forwarding.overdue(state, envelope.now_ms):
@@ -248,7 +263,7 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
     ),
     client.AwaitJobResult: JobRow(_await_live, _result_of_ended, answered_without_etcd=False, once=True),
     client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
-    client.UpdateRequirements: JobRow(requirements.update_live, requirements.refuse_ended),
+    client.UpdateRequirements: JobRow(requirements.update_live, requirements.refuse_ended, without=requirements.without),
     client.DescribeRequirements: JobRow(requirements.describe_live, requirements.refuse_ended),
 }
 _JOB_ROWS = {kind.__name__: row for kind, row in JOB_REQUESTS.items()}

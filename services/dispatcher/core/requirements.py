@@ -20,13 +20,14 @@ from millrace.core.messages.requirements import Rescale
 from millrace.core.states import JobStatus
 from millrace.core.topics import shard_scope
 
-from . import admission, waiting
+from . import admission, forwarding, waiting
 from .answers import refuse, reply
 from .state import EndedJob, JobRequest, LiveJob, Rescaled, State
 
 
 def update_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output]:
-    """Notes it, sends it to the job's JobMaster, and answers. One that may come too late is answered when that is known."""
+    """Notes it and sends it to the job's JobMaster, which decides: the job may just have ended there. The client is answered when that is
+    known. A job that its JobMaster has not begun yet begins with it."""
     late = waiting.late(state, request, envelope, live)
     if late is not None:
         yield from late
@@ -60,14 +61,54 @@ def update_live(state: State, request: JobRequest, envelope: Envelope, live: Liv
     elif more > 0 and state.live_subtasks + more > settings.max_live_subtasks:
         reason = f"live jobs have {state.live_subtasks} subtasks, and max_live_subtasks is {settings.max_live_subtasks}; try again"
         yield from refuse(request, "busy", reason)
-    else:
-        if news:
-            state.live_subtasks += more
-            live.subtasks = subtasks
-            before = known.parallelism if known is not None else {}
-            live.rescaled = Rescaled({**before, **news}, request.log, request.offset)
-            yield Say(shard_scope(live.shard), jobs.RescaleStartedJob(job=request.job, rescale=rescale_of(live.rescaled)))
+    elif not news or not request.reply_to:
+        yield from _note(state, request, live, news, subtasks)
         yield from _answer(request, news, graph)
+    else:
+        yield from _ask_job_master(state, request, envelope, live, news, subtasks)
+
+
+def _ask_job_master(
+    state: State, request: JobRequest, envelope: Envelope, live: LiveJob, news: dict[str, int], subtasks: int
+) -> Iterator[Output]:
+    scope = shard_scope(live.shard)
+    request.arguments["changed"] = news
+    if request.job in state.starts_to_send.get(scope, ()):
+        yield from _note(state, request, live, news, subtasks)
+        yield from answer_decided(request, live, None)
+    elif scope not in state.received_from or forwarding.is_silent(state, scope, envelope.now_ms):
+        yield from _note(state, request, live, news, subtasks)
+        yield from without(state, request, scope)
+    elif forwarding.is_full(state, scope):
+        yield from forwarding.refuse_full(request, scope)
+    else:
+        yield from _note(state, request, live, news, subtasks, forwarding.expect(state, request, envelope, scope))
+
+
+def _note(
+    state: State, request: JobRequest, live: LiveJob, news: dict[str, int], subtasks: int, number: int = 0
+) -> Iterator[Output]:
+    """Keeps what a client asks for, if it is anything new, and sends it to the JobMaster."""
+    if news:
+        state.live_subtasks += subtasks - live.subtasks
+        live.subtasks = subtasks
+        before = live.rescaled.parallelism if live.rescaled is not None else {}
+        live.rescaled = Rescaled({**before, **news}, request.log, request.offset)
+        yield Say(shard_scope(live.shard), jobs.RescaleStartedJob(job=request.job, rescale=rescale_of(live.rescaled), number=number))
+
+
+def answer_decided(request: JobRequest, live: LiveJob, refused: str | None) -> Iterator[Output]:
+    """The job's JobMaster has taken it, or refused it."""
+    if refused is not None:
+        yield from refuse(request, "conflict", refused)
+    else:
+        yield from _answer(request, request.arguments["changed"], graph_of(live))
+
+
+def without(state: State, request: JobRequest, scope: str) -> Iterator[Output]:
+    """Its JobMaster is silent: it is noted, and done when that one is back, unless the job has ended there."""
+    reason = f"{scope} does not answer: it is noted, and is done unless the job has ended there (`millrace show {request.job}`)"
+    return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=scope)
 
 
 def _answer(request: JobRequest, changed: dict[str, int], graph: dict[str, Any]) -> Iterator[Output]:

@@ -10,7 +10,7 @@ from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLANNER
 from millrace.core.jobgraph.rescale import with_parallelism
-from millrace.core.machine import Envelope, Output
+from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
 from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.execution import JobDetail
@@ -19,11 +19,13 @@ from millrace.core.messages.jobs import (
     DescribeStartedJob,
     JobQuestion,
     JobRetired,
+    QuestionAnswered,
     RescaleStartedJob,
     StartJob,
 )
 from millrace.core.messages.requirements import Rescale
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
+from millrace.core.topics import DISPATCHER
 
 from . import rescaling, suspension
 from .execution_graph import begin, describe
@@ -123,7 +125,11 @@ def _cancel(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
 
 
 def on_rescale_started_job(state: State, body: RescaleStartedJob, envelope: Envelope) -> Iterator[Output]:
+    """The client is answered by the Dispatcher, once it is known here whether the job takes it: it may just have ended."""
     job = state.jobs.get(body.job)
+    if body.number:
+        refused = rescaling.refusal(job, body.rescale) if job is not None else None
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number, refused=refused))
     if job is not None:  # else StartJob says so, or it has ended
         yield from _rescale(state, job, body.rescale, envelope.at_ms)
 

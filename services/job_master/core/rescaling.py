@@ -31,12 +31,9 @@ REASON = "the job gets another parallelism"
 def ask(state: State, job: Job, asked: Rescale) -> bool:
     """Notes what is asked for; whether anything is to change. A request that was taken before, or is older than one that was, is not taken
     again: a Dispatcher that has lost its log reads them all once more."""
-    known = job.rescaled
-    if known is not None and known.log == asked.log and known.offset >= asked.offset:
+    if _is_taken(job, asked) or refusal(job, asked) is not None:
         return False
-    if job.status in (*ENDED_JOB, *ENDING_JOB) or job.sinks:  # too late: as a cancel, it calls back no sinks
-        return False
-    job.rescaled = known or Rescaled(asked.log, asked.offset)
+    job.rescaled = job.rescaled or Rescaled(asked.log, asked.offset)
     job.rescaled.log, job.rescaled.offset = asked.log, asked.offset
     has = _parallelism(job)
     wanted = {name: number for name, number in asked.parallelism.items() if name in has and number != has[name]}
@@ -46,6 +43,22 @@ def ask(state: State, job: Job, asked: Rescale) -> bool:
     job.part_due_ms = job.slow_due_ms = None
     set_timer(state, job)
     return True
+
+
+def refusal(job: Job, asked: Rescale) -> str | None:
+    """Why it is too late for what is asked for: as a cancel, it calls back no sinks. None: it is taken, or was before."""
+    if _is_taken(job, asked):
+        return None
+    if job.status in ENDED_JOB:
+        return f"job {job.id} has ended already: it is {job.status.value}"
+    if job.status in ENDING_JOB:
+        return f"job {job.id} is {job.status.value}: it gets no other parallelism any more"
+    return f"job {job.id} publishes its sinks: it ends with the parallelism that it has" if job.sinks else None
+
+
+def _is_taken(job: Job, asked: Rescale) -> bool:
+    known = job.rescaled
+    return known is not None and known.log == asked.log and known.offset >= asked.offset
 
 
 def _parallelism(job: Job) -> dict[str, int]:

@@ -54,6 +54,8 @@ class RescaleStartedJob(Body):
     version: Literal[1] = 1
     job: str
     rescale: Rescale
+    number: Annotated[int, Field(exclude_if=lambda number: not number)] = 0
+    """The JobMaster owes a QuestionAnswered with it, for the client waits; 0: nobody does."""
 
 
 class SuspendJobs(Body):
@@ -114,13 +116,15 @@ JobQuestion = DescribeStartedJob | ReportStartedJob
 
 class QuestionAnswered(Body):
     """A client's question was answered on client.replies. The Dispatcher, which answers what nobody has answered in time, need not
-    [R31]."""
+    [R31]. Of a RescaleStartedJob: it is decided, and the Dispatcher is to answer."""
 
     type: Literal["QuestionAnswered"] = "QuestionAnswered"
     version: Literal[1] = 1
     number: int
     workers: int = 0
     """Of a "deregister" for the Dispatcher itself: TaskManagers that the provider has not stopped yet."""
+    refused: Annotated[str | None, Field(exclude_if=lambda refused: refused is None)] = None
+    """Of a RescaleStartedJob: why the job does not take it."""
 
 
 # JobMaster -> Dispatcher

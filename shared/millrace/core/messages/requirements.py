@@ -55,8 +55,7 @@ class JobRequirements(Reply):
 
 
 class RequirementsUpdated(Reply):
-    """Answers UpdateRequirements: the Dispatcher has noted it, and the job's JobMaster does it. A job that publishes its output already
-    ends as it is."""
+    """Answers UpdateRequirements: the job's JobMaster has taken it, or begins the job with it."""
 
     type: Literal["RequirementsUpdated"] = "RequirementsUpdated"
     version: Literal[1] = 1
