@@ -7,12 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
-from millrace.core.messages import jobs
+from millrace.core.messages import jobs, slots
 from millrace.core.messages.kept import Kept
-from services.job_master.core.state import check
+from services.job_master.core.execution_graph import attempt_name, task_folder
+from services.job_master.core.plans import running_plan
+from services.job_master.core.state import State, check
 from services.replay.core.redaction import masked, tokens, walk
-from tests.core.of_job_master import Shard
+from tests.core.of_job_master import TM, Shard
 from tests.core.test_job_master_keeping import (
     PINNED,
     PLANNED,
@@ -24,6 +27,7 @@ from tests.core.test_job_master_keeping import (
     planned,
     told,
 )
+from tests.core.test_job_master_rescaling import ask
 
 TOKEN = tokens(b"key")
 
@@ -112,3 +116,57 @@ def test_places_of_what_is_kept_stay_in_a_state() -> None:
     job = asdict(shard.state.jobs["r"])
     found = walk({"tasks": {"a": {"rows": job["tasks"]["a"]["rows"]}}, "kept_of": job["kept_of"]}, TOKEN)
     assert found["kept_of"] == {"acc-j": "j"}
+
+
+def word(shard: Shard, allocation: str, state: str, report: Any = None) -> list[Any]:
+    """Of the attempt that is in this slot now."""
+    job = shard.job
+    held = job.slots[allocation]
+    outputs = {vertex: {"schema": "{}", "rows": 1, "bytes": 9} for vertex in held.task.split("+")}
+    folder = task_folder(running_plan(shard.state, job), held.task)
+    attempt = attempt_name(job, folder, held.subtask, job.tasks[held.task].rows[held.subtask].attempt)
+    report = {"report": report or {"outputs": outputs}} if state == "FINISHED" else {}
+    return shard(slots.TaskStateChanged(allocation=allocation, attempt=attempt, state=state, **report), TM)
+
+
+def rescaled() -> Shard:
+    """A job that is planned anew: of `s`, which stays the same, both subtasks had finished."""
+    d = {"sql": "SELECT x FROM p", "parallelism": 2, "inputs": {"p": "hash(x)"}}
+    vertices = {**PLANNED["vertices"], "p": {"sql": "SELECT 1 AS x"}, "d": d}
+    shard = Shard()
+    shard.start({**PLANNED, "vertices": vertices})
+    planned(shard, "j")
+    shard.offer("j1", "j2")
+    for allocation in list(shard.job.slots):
+        word(shard, allocation, "FINISHED")
+    ask(shard, d=3)
+    for allocation in list(shard.job.slots):
+        word(shard, allocation, "CANCELED")
+    shard.offer("j9")
+    assert shard.job.planned is None and [*shard.job.rescaled.defined] == ["s", "p"]
+    return shard
+
+
+def of_snapshot(state: State, token: Any = None) -> Shard:
+    """A shard that goes on from a snapshot, or from a redacted one."""
+    shard, value = Shard(), json.loads(TypeAdapter(State).dump_json(state))
+    shard.state = TypeAdapter(State).validate_json(json.dumps(walk(value, token) if token else value))
+    shard.offset, shard.now = 100, shard.now + 1
+    shard.state.plans, shard.state.wholes, shard.state.patterns = {}, {}, {}
+    check(shard.state)
+    return shard
+
+
+@pytest.mark.parametrize("changed_ms", [7, 8])
+def test_a_redacted_snapshot_of_a_rescaled_job_that_is_planned_anew_folds_alike(changed_ms: int) -> None:
+    whole = rescaled().state
+    pinned = {**PINNED, "pinned": {"s": {**PINNED["pinned"]["s"], "files": [["/data/x.csv", 9, changed_ms]]}}}
+    before, after = of_snapshot(whole), of_snapshot(whole, TOKEN)
+    [allocation] = before.job.slots
+    said = [word(before, allocation, "FINISHED", pinned), word(after, allocation, "FINISHED", walk(pinned, TOKEN))]
+    assert [masked(each.body.model_dump_json().encode()) for each in said[0]] == [
+        masked(each.body.model_dump_json().encode()) for each in said[1]
+    ]
+    kept = [("s", [0, 1], "j")] if changed_ms == 7 else []
+    assert [each for each in told(said[1]) if each[0] == "s"] == kept and of(before, "j") == of(after, "j")
+    assert after.job.rescaled.planned is None

@@ -25,6 +25,7 @@ def leave(job: Job, before: Plan, after: Plan, at_ms: AtMs) -> None:
         defined = definitions(before, job.planned)
         kept.tasks = {name: job.tasks[name] for name in before.tasks if job.tasks[name].finished}
         kept.defined = {name: "/".join(defined[name]) for name in kept.tasks}
+        kept.planned = job.planned if kept.tasks else None
         for row in (row for task in kept.tasks.values() for row in task.rows.values()):
             row.created_ms = row.created_ms or kept.since_ms or job.entered.get(JobStatus.CREATED.value, NEVER)
     # Else the sources have not begun since the job was rescaled last: what it had left then is still there.
@@ -77,7 +78,7 @@ def carry_over(plan: Plan, job: Job) -> None:
             for reader in task.readers:
                 job.tasks[reader].blocked -= name in plan.tasks[reader].whole
         job.kept_untold.append((name, job.id, list(its.rows)))
-    kept.tasks, kept.defined = {}, {}
+    kept.tasks, kept.defined, kept.planned = {}, {}, None
     _forget_results(plan, job)
 
 

@@ -210,6 +210,7 @@ class Rescaled:
     attempts: dict[str, int] = field(default_factory=dict)  # task, also @plan -> the highest number of an attempt before
     tasks: dict[str, Task] = field(default_factory=dict)  # what had finished, until the sources begin again
     defined: dict[str, str] = field(default_factory=dict)  # of these: digest of all that makes them what they are
+    planned: AttemptReport | None = None  # of these: what had been planned, by which whoever redacts a snapshot knows the digests
 
 
 @dataclass

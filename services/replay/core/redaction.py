@@ -20,14 +20,14 @@ from millrace.core.messages.processes import AskProcess
 from millrace.core.topics import PROCESS_QUESTIONS
 
 from .recorded import Recorded
-from .repairs import has_kept, kept_alike
+from .repairs import carried_alike, has_carried, has_kept, kept_alike
 
 KEPT = frozenset({
     "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
     "kind", "provider", "worker", "cursor", "next", "do", "answers", "step",
-    "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
-    "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices", "waiting",
-    "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
+    "leader", "life", "listed", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state",
+    "states", "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices",
+    "waiting", "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
     "group", "profile", "places", "planned_by", "kept", "kept_from",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
@@ -115,7 +115,7 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
     """The value of a field with tokens in it. JSON within texts, as states hold it, is redacted within."""
     if field in KEPT_WHOLE:
         return value
-    if field in PAYLOADS:
+    if field in PAYLOADS and not _are_subtasks(value, field):
         return "" if token is _nothing else _payload(value, token)
     if isinstance(value, dict):
         if value.get("type") in REASONS and "reason" in value:
@@ -131,11 +131,18 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
     return _text(value, token, field) if isinstance(value, str) else value
 
 
+def _are_subtasks(value: Any, field: str) -> bool:
+    """Of a task in a JobMaster's state, by number: what is else called rows is a list of them, or how many."""
+    return field == "rows" and isinstance(value, dict) and all(str(number).isdecimal() for number in value)
+
+
 def _fields(value: dict[str, Any], token: Text) -> dict[str, Any]:
     found = {name: walk(inner, token, name) for name, inner in value.items()}
     if "planned_by" in value and "jobs" in value:  # of Kept, where it is a map of ids to ids
         found["jobs"] = value["jobs"]
-    return kept_alike(value, found) if token is not _nothing and has_kept(value) else found
+    if token is not _nothing and has_kept(value):
+        found = kept_alike(value, found)
+    return carried_alike(value, found) if token is not _nothing and has_carried(value) else found
 
 
 def _text(text: str, token: Text, field: str) -> str:

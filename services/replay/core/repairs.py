@@ -1,5 +1,5 @@
-"""What a repairing job begins with, redacted so that it keeps the same: a JobMaster compares digests of graphs, and a redacted graph has
-other ones."""
+"""What a repairing job begins with, and what a rescaled one had finished, redacted so that it keeps the same: a JobMaster compares digests
+of graphs, and a redacted graph has other ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from millrace.core.jobgraph.compile import PLANNER, Plan, compile_graph
 from millrace.core.jobgraph.definitions import definitions, planning
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.rescale import with_parallelism
+from millrace.core.messages.attempts import AttemptReport
 from millrace.core.messages.kept import Kept
 
 Value = Mapping[str, Any]
@@ -41,6 +42,25 @@ def kept_alike(before: Value, after: dict[str, Any]) -> dict[str, Any]:
             same |= {"files": now[name].files} if task.files == was[name].files else {}
             kept["tasks"] = {**kept["tasks"], name: {**kept["tasks"][name], **same}}
     return {**after, "kept": kept}
+
+
+def has_carried(value: Value) -> bool:
+    """Whether it is a job in a JobMaster's state that was rescaled, and is planned anew: it has what it had finished, with digests."""
+    rescaled = value.get("rescaled")
+    return isinstance(value.get("graph"), dict) and isinstance(rescaled, dict) and bool(rescaled.get("defined"))
+
+
+def carried_alike(before: Value, after: dict[str, Any]) -> dict[str, Any]:
+    """As `kept_alike`, of a rescaled job. The digests are of the plan before: what of the graph of now has the same by that plan is met by
+    the plan to come if that is alike, also in words that are redacted."""
+    old, new = before["rescaled"], after["rescaled"]
+    try:
+        was = definitions(_plan(before), AttemptReport.model_validate(old["planned"]))
+        now = definitions(_plan(after), AttemptReport.model_validate(new["planned"]))
+    except (ValueError, KeyError, TypeError):
+        return after  # of a build that kept no such plan
+    same = {name: "/".join(now[name]) for name, text in old["defined"].items() if name in was and text == "/".join(was[name])}
+    return {**after, "rescaled": {**new, "defined": {**new["defined"], **same}}}
 
 
 def _plan(value: Value) -> Plan:
