@@ -51,8 +51,8 @@ def has_carried(value: Value) -> bool:
 
 
 def carried_alike(before: Value, after: dict[str, Any]) -> dict[str, Any]:
-    """As `kept_alike`, of a rescaled job. The digests are of the plan before: what of the graph of now has the same by that plan is met by
-    the plan to come if that is alike, also in words that are redacted."""
+    """As `kept_alike`, of a rescaled job. Its digests are of the plan before. A task whose digest that plan still gives with the graph of
+    now is met by the next plan if that is alike; so it must be in redacted words."""
     old, new = before["rescaled"], after["rescaled"]
     try:
         was = definitions(_plan(before), AttemptReport.model_validate(old["planned"]))
