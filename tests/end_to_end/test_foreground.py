@@ -95,6 +95,7 @@ def test_an_application_has_its_result_as_its_exit_code_and_leaves_nothing(comma
     assert not done.application.folder.exists() and processes_of(home() / "stacks" / f"application-{done.process.pid}-") == []
 
 
+@pytest.mark.long
 def test_ctrl_c_cancels_an_application_and_ends_all_of_it(commands: list[Command], tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(f"import pathlib, time\npathlib.Path({str(tmp_path / 'runs')!r}).touch()\ntime.sleep(600)\n")
     (tmp_path / "long.yaml").write_text("name: long\nvertices: {long: {spark_app: {script: long.py}}}\n")

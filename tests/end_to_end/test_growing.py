@@ -89,6 +89,7 @@ def test_the_first_job_starts_exactly_one_though_the_leader_dies_and_it_goes_whe
     assert not any(is_running(process) for process in family)
 
 
+@pytest.mark.long
 def test_as_many_come_as_are_needed_and_one_that_is_killed_is_replaced(empty: RunningStack, tmp_path: Path) -> None:
     """Others have come and gone before. Then the stack is down, with two that its ResourceManager knows; it begins without any."""
     held = [Held(empty, tmp_path / str(number), settings=NO_RESTARTS) for number in range(3)]

@@ -76,6 +76,7 @@ def test_static_settings_give_a_job_a_jvm_of_its_own(running: RunningStack, tmp_
         assert (mine, other != pid) == ("None", True)
 
 
+@pytest.mark.long
 def test_a_setting_that_spark_refuses_fails_the_job_with_its_name(running: RunningStack) -> None:
     job = running.script("print(1)", conf={"spark.driver.extraJavaOptions": "-agentlib:nosuch"}, settings={
         "restart": {"strategy": "none"}

@@ -43,6 +43,7 @@ def test_a_running_attempt_goes_on_and_submissions_are_accepted_once(
     assert held.watched.attempts() == [("main", 0, 1)]
 
 
+@pytest.mark.long
 def test_a_service_killed_again_and_again_loses_no_submission(running: RunningStack) -> None:
     """Ten jobs, with a kill of one of the three after every second one."""
     jobs = []

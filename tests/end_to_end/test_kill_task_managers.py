@@ -17,7 +17,9 @@ NO_RESTARTS = {"restart": {"strategy": "none"}}
 """So that a job fails as soon as something counts as a failure of its own."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [
+    pytest.param(signal.SIGKILL, id="SIGKILL"), pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.long),
+])  # fmt: skip
 def test_its_task_runs_elsewhere_and_that_is_no_restart(
     running: RunningStack, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -51,7 +53,9 @@ KEEP = """
 """
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["with all its processes", "alone"])
+@pytest.mark.parametrize("whole", [
+    pytest.param(True, id="with all its processes", marks=pytest.mark.long), pytest.param(False, id="alone"),
+])  # fmt: skip
 def test_one_that_is_stopped_and_woken_publishes_nothing(running: RunningStack, tmp_path: Path, whole: bool) -> None:
     """Stopped when its attempt is about to finish; the sink appends, so that a second publication would show."""
     folder, out = tmp_path / "held", tmp_path / "out"

@@ -71,6 +71,7 @@ def test_jobs_survive_down_and_up_and_nothing_runs_between(
     assert [event["attempt"] for event in events if event["type"] == "AttemptStateChanged"][-1] == 2
 
 
+@pytest.mark.long
 def test_a_cluster_is_shut_down_and_its_jobs_are_suspended_kept_and_go_on(second: RunningStack, tmp_path: Path) -> None:
     """`millrace shutdown`, as docs/operate.md has it."""
     held = Held(second, tmp_path / "held")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from millrace.core.trace_context import parse, trace_of
 from millrace.runtime.traces import ID, TABLE
 from tests.end_to_end.running import Held, RunningStack, Watched, until
@@ -134,6 +136,7 @@ def test_a_publisher_that_wants_no_spans_gets_none_and_its_code_is_told(
     assert collector.of(quiet.id) == []
 
 
+@pytest.mark.long
 def test_without_its_collector_jobs_run_and_what_is_lost_is_counted(replicated: RunningStack, collector: Collector) -> None:
     dropped = "millrace_spans_total", "dropped"
     before = numbers(replicated)[dropped]
