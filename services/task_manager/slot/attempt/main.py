@@ -123,10 +123,10 @@ def _done(look_last: Callable[[], wire.Progress | None]) -> AttemptProgress | No
 
 def _resolve_paths_in(work: str, session: Any) -> None:
     """Has the JVM take relative paths from the attempt's folder, as Python does."""
-    hadoop = session._jvm.org.apache.hadoop
-    files = hadoop.fs.FileSystem.get(session._jsc.hadoopConfiguration())
+    # A name as a whole is one call to the JVM; by its parts it is one for each.
+    files = getattr(session._jvm, "org.apache.hadoop.fs.FileSystem").get(session._jsc.hadoopConfiguration())
     if files.getScheme() == "file":
-        files.setWorkingDirectory(hadoop.fs.Path("file:" + work))
+        files.setWorkingDirectory(getattr(session._jvm, "org.apache.hadoop.fs.Path")("file:" + work))
 
 
 def _variables(spec: AttemptSpec) -> dict[str, str]:
