@@ -89,12 +89,32 @@ class Cluster:
         """Submits a job of one query."""
         return self.client.submit(sql_graph(query))
 
+    def families(self) -> dict[str, list[psutil.Process]]:
+        """All processes of the stack: servers, services, and what TaskManagers started apart."""
+        found: dict[str, list[psutil.Process]] = {}
+        services = {process.pid: name for name, process in self.processes().items()}
+        supervisor = self.stack.supervisor()
+        assert supervisor is not None
+        found["supervisor"] = [supervisor]
+        for child in supervisor.children():
+            below = child.children(recursive=True)
+            name = services.get(child.pid) or ("Kafka" if child.name() == "java" else child.name())
+            found[name] = [child]
+            if below:
+                found[f"{name}'s slots"] = below
+        return found
+
     def processes(self) -> dict[str, psutil.Process]:
         """The services' processes by their names."""
         pids = {name: service["pid"] for name, service in self.stack.facts()["services"].items()}
         if self._task_manager is not None:
             pids["task-manager"] = self._task_manager.pid
         return {name: psutil.Process(pid) for name, pid in pids.items()}
+
+
+def processor_seconds(families: Mapping[str, list[psutil.Process]]) -> dict[str, dict[int, float]]:
+    """Processor time that each process used so far, user's and system's."""
+    return {name: {each.pid: sum(each.cpu_times()[:2]) for each in processes} for name, processes in families.items()}
 
 
 def _processor_times(process: psutil.Process) -> tuple[float, float]:

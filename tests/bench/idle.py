@@ -12,7 +12,7 @@ from deploy.local.stack import disk_use
 from millrace.core.topics import TOPICS
 from millrace.runtime.saving import KEPT_RECORDS, SNAPSHOT_RECORDS
 
-from .clusters import Cluster, cluster, servers
+from .clusters import cluster, processor_seconds, servers
 from .figures import Row, Run
 
 CORE_MOST_PERCENT = 5.0
@@ -29,13 +29,13 @@ def measure(run: Run) -> None:
         run.say(f"resting {REST_S:.0f} s")
         time.sleep(REST_S)
         run.say(f"watching {seconds} s")
-        started, before = time.monotonic(), _seconds(_families(running))
+        started, before = time.monotonic(), processor_seconds(running.families())
         peers = {server.NAME: psutil.Process(server.pid) for server in alone}
-        peers_before = _seconds({name: [process] for name, process in peers.items()})
+        peers_before = processor_seconds({name: [process] for name, process in peers.items()})
         disk = _disk(running.stack.folder)
         time.sleep(seconds)
-        after, grown = _seconds(_families(running)), _disk(running.stack.folder)
-        peers_after = _seconds({name: [process] for name, process in peers.items()})
+        after, grown = processor_seconds(running.families()), _disk(running.stack.folder)
+        peers_after = processor_seconds({name: [process] for name, process in peers.items()})
         took = time.monotonic() - started
     use, peer = _use(before, after, took), _use(peers_before, peers_after, took)
     growth = {name: (grown[name] - disk[name]) / took * DAY_S / 1e6 for name in grown}
@@ -62,27 +62,6 @@ def _rows(
         ", ".join(f"{name} {part:.1f}" for name, part in growth.items() if abs(part) >= 0.05) or "nothing grew",
         "", "", f"bounded ({bound})", None,
     ))  # fmt: skip
-
-
-def _families(running: Cluster) -> dict[str, list[psutil.Process]]:
-    """All processes of the stack: servers, services, and what TaskManagers started apart."""
-    families: dict[str, list[psutil.Process]] = {}
-    services = {process.pid: name for name, process in running.processes().items()}
-    supervisor = running.stack.supervisor()
-    assert supervisor is not None
-    families["supervisor"] = [supervisor]
-    for child in supervisor.children():
-        below = child.children(recursive=True)
-        name = services.get(child.pid) or ("Kafka" if child.name() == "java" else child.name())
-        families[name] = [child]
-        if below:
-            families[f"{name}'s slots"] = below
-    return families
-
-
-def _seconds(families: Mapping[str, list[psutil.Process]]) -> dict[str, dict[int, float]]:
-    """Processor time that each process used so far, user's and system's."""
-    return {name: {each.pid: sum(each.cpu_times()[:2]) for each in processes} for name, processes in families.items()}
 
 
 def _use(before: dict[str, dict[int, float]], after: dict[str, dict[int, float]], took_s: float) -> dict[str, float]:

@@ -6,6 +6,7 @@ always: of one query of one row on Spark, and of nothing on slots that end what 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,11 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
+
 from deploy.local.java import find_java
 from deploy.local.processes import free_port, port_is_free, spawn
 from tests.web.flink.tools import flink_home
 
-from ..clusters import cluster, end_of, expect_finished, show_logs, sql_graph, wait_until
+from ..clusters import Cluster, cluster, end_of, expect_finished, show_logs, sql_graph, wait_until
 from ..figures import Row, Run, p50
 
 SLOTS = 2
@@ -29,11 +32,12 @@ COMPILE_S = 120.0
 
 def measure(run: Run) -> None:
     jobs, rounds = run.count(200, 10), run.count(3, 1)
+    used: list[Counter[str]] = []
     with ExitStack() as open_:
         lanes = {
             "flink": open_.enter_context(flinks_session(run)),
-            "nothing": open_.enter_context(_millrace("small-nothing", run, simulated=True)),
-            "query": open_.enter_context(_millrace("small-query", run, simulated=False)),
+            "nothing": open_.enter_context(_millrace("small-nothing", run, simulated=True, used=[])),
+            "query": open_.enter_context(_millrace("small-query", run, simulated=False, used=used)),
         }
         took: dict[str, list[float]] = {name: [] for name in lanes}
         for number in range(rounds + 1):  # the first warms all
@@ -51,20 +55,41 @@ def measure(run: Run) -> None:
             f"Flink's session cluster, jobs that do nothing and are not durable: {flinks:.1f} a second",
             f"{rate / flinks:.2f} x", "1 x", rate >= flinks,
         ))  # fmt: skip
+    total = {name: sum(each[name] for each in used[1:]) * 1000 / (jobs * rounds) for name in used[-1]}
+    run.samples["processor_ms_a_job"] = total
+    run.rows.append(Row(
+        "processor time of such a job of one row", rounds, f"{sum(total.values()):.0f} ms",
+        ", ".join(f"{name} {ms:.0f}" for name, ms in sorted(total.items(), key=lambda each: -each[1]) if ms >= 1), "", "", "", None,
+    ))  # fmt: skip
 
 
 @contextmanager
-def _millrace(name: str, run: Run, simulated: bool) -> Iterator[Callable[[int], float]]:
-    """What runs so many jobs on a stack of its own, and returns the seconds until all have FINISHED."""
+def _millrace(name: str, run: Run, simulated: bool, used: list[Counter[str]]) -> Iterator[Callable[[int], float]]:
+    """What runs so many jobs on a stack of its own, and returns the seconds until all have FINISHED. `used`: takes the seconds of processor
+    time that each part of the stack needed meanwhile."""
     with cluster(name, run.say, slots=SLOTS, simulated=simulated) as running:
 
         def seconds(jobs: int) -> float:
-            began = time.perf_counter()
+            began, before = time.perf_counter(), _parts(running)
             sent = [running.client.begin_submit(sql_graph(f"SELECT {number} AS number")) for number in range(jobs)]
             expect_finished(Counter(end_of(each.result()) for each in sent))
-            return time.perf_counter() - began
+            took = time.perf_counter() - began
+            used.append(_parts(running) - before)
+            return took
 
         yield seconds
+
+
+def _parts(running: Cluster) -> Counter[str]:
+    """Seconds of processor time so far: of each service, and of the slots' JVMs apart from their Python, with all attempts that ended."""
+    found: Counter[str] = Counter()
+    for name, processes in running.families().items():
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                java = process.name() == "java"
+                part = name if not name.endswith("slots") else "JVMs of slots" if java else "Python of slots"
+                found[part] += sum(process.cpu_times()[: 4 if part == "Python of slots" else 2])
+    return found
 
 
 @contextmanager
