@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from millrace.cli.fates import Fate, Found
 from millrace.io.storage.store import Storage
 from services.web.follow import Follows
 from services.web.page import icons, words
@@ -334,6 +335,12 @@ def test_a_chosen_dead_letter_says_what_would_become_of_it(seen: TestClient) -> 
     wrong = said(seen.get("/page/letters?letter=401").text)
     assert "Sent again it would come to nothing still wrong: its id is another job's, and stays so" in wrong
     assert "Sent again it would come to nothing gone: letter 402 keeps" in said(seen.get("/page/letters?letter=402").text)
+
+
+def test_a_dead_letter_that_is_wrong_as_before_has_its_reason_once(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.web.page.reads.fate_of", lambda letters, letter: Found(Fate.WRONG, letter.reason))
+    shown = said(web.get("/page/letters?letter=401").text)
+    assert "Sent again it would come to nothing still wrong, for the same reason Was at" in shown
 
 
 # what others made
