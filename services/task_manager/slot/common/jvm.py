@@ -142,6 +142,11 @@ STACK = "-Xss4m"
 """Of a thread, taken as it is used. Spark plans recursively: the plan of 200 vertices in a chain is too deep for Java's own 1 MB."""
 
 
+METASPACE = "-XX:MetaspaceSize=256m"
+"""Below so much of classes the JVM collects no garbage on their account. Java's own limit is 21 MB, and the first job met it: all of the
+heap was collected. Memory is taken as it is used."""
+
+
 WAREHOUSE = "spark.sql.warehouse.dir"
 
 
@@ -178,6 +183,7 @@ def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: 
             file.write(f"logger.l{number}.name = {name}\nlogger.l{number}.level = {level}\n")
     java_options = [
         STACK,
+        METASPACE,
         *config.java_options,
         *options,
         f"-Dlog4j2.configurationFile={Path(log4j).as_uri()}",  # it takes a list of URLs, parted by commas
