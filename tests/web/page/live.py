@@ -215,7 +215,7 @@ def _looked_at(view: Any, folder: Path, name: str, width: int, scheme: str, publ
 
 def _used(found: Scene, chromium: Any, folder: Path) -> list[str]:
     view = chromium.new_page(viewport={"width": 1440, "height": 900}, color_scheme="dark")
-    view.set_default_timeout(LIMIT_MS // 2)
+    view.set_default_timeout(1000 * LIMIT_S)  # a slot that was canceled gets a new JVM, beside whatever else the machine does
     said: list[str] = []
     view.on("console", lambda message: said.append(f"by keys, the console has {message.type}: {message.text}"))
     view.on("pageerror", lambda error: said.append(f"by keys: {error}"))
