@@ -45,6 +45,12 @@ def test_without_a_yes_nothing_is_done(said: str, monkeypatch: pytest.MonkeyPatc
     assert (result.exit_code, asked) == (1, [])
 
 
+def test_one_job_and_one_task_manager_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, _ = shutdown(monkeypatch, "--yes", live=1, suspended=1, workers=1)
+    assert result.stdout == "the cluster is shut down: 1 job is kept, 1 of them suspended\n"
+    assert result.stderr == "1 TaskManager of the provider is not stopped yet\n"
+
+
 def test_it_need_not_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     result, asked = shutdown(monkeypatch, "--yes", "--no-wait", step="SUSPENDING")
     assert (result.exit_code, asked, result.stdout) == (0, [False], "the cluster is being shut down: 3 jobs are kept\n")
@@ -54,7 +60,7 @@ def test_what_did_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     result, _ = shutdown(monkeypatch, "-y", workers=1, silent=["job-master/0"])
     assert result.exit_code == Exit.UNAVAILABLE
     assert result.stderr.splitlines() == [
-        "1 TaskManagers of the provider are not stopped yet", "no answer of job-master/0: attempts of its jobs may still run",
+        "1 TaskManager of the provider is not stopped yet", "no answer of job-master/0: attempts of its jobs may still run",
     ]  # fmt: skip
 
 

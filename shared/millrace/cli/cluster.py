@@ -96,12 +96,14 @@ def shutdown(
             live = sum(count for status, count in counts.items() if status not in ENDED_JOB)
             typer.confirm(f"{live} job{'' if live == 1 else 's'} will be suspended and kept. Shut the cluster down?", abort=True, err=True)
         seen = millrace.shut_down(wait=wait)
+    kept = "1 job is kept" if seen.live == 1 else f"{seen.live} jobs are kept"
     if seen.step != "ENDING":
-        print(f"the cluster is being shut down: {seen.live} jobs are kept")
+        print(f"the cluster is being shut down: {kept}")
         return
-    print(f"the cluster is shut down: {seen.live} jobs are kept, {seen.suspended} of them suspended")
+    print(f"the cluster is shut down: {kept}, {seen.suspended} of them suspended")
     if seen.workers:
-        print(f"{seen.workers} TaskManagers of the provider are not stopped yet", file=sys.stderr)
+        left = "TaskManager of the provider is" if seen.workers == 1 else "TaskManagers of the provider are"
+        print(f"{seen.workers} {left} not stopped yet", file=sys.stderr)
     if seen.silent:
         print(f"no answer of {', '.join(seen.silent)}: attempts of its jobs may still run", file=sys.stderr)
     if seen.workers or seen.silent:
