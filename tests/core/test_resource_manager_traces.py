@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from millrace.core.machine import Say
 from millrace.core.messages.jobs import RequestSlots
 from millrace.core.messages.records import message_json
-from millrace.core.messages.slots import AllocateSlot
+from millrace.core.messages.slots import AllocateSlot, AllocateSlots
 from millrace.runtime.traces import Span
 from services.resource_manager.traces import granted
 from tests.core.of_resource_manager import JM0, TM_A, TM_B, Driver
@@ -19,7 +21,7 @@ GIVEN = f"00-{TRACE}-{JOB}-01"
 
 def spans(driver: Driver, outputs: list[Any]) -> list[Span]:
     """Of all grants, as they go to Kafka."""
-    grants = [each for each in outputs if isinstance(each, Say) and isinstance(each.body, AllocateSlot)]
+    grants = [each for each in outputs if isinstance(each, Say) and isinstance(each.body, (AllocateSlot, AllocateSlots))]
     said = [json.loads(message_json(each.to, 7, "resource-manager", 1, (1, 0), None, each.body)) for each in grants]
     return [span for message in said for span in granted(message, driver.state)]
 
@@ -41,6 +43,14 @@ def test_each_slot_that_a_job_is_granted_is_a_span_of_its_own() -> None:
         {"millrace.job.id": "j", "millrace.task_manager": name, "millrace.slot": 0} for name in "ab"
     ]
     assert first[0].context.span != second[0].context.span
+
+
+@pytest.mark.parametrize("build", ["", "0.2"], ids=["one by one", "together"])
+def test_slots_that_are_granted_at_once_are_spans_however_they_are_sent(build: str) -> None:
+    driver = Driver().declared()
+    driver.register(memory_mb=(1024, 1024), build=build)
+    found = spans(driver, driver.ask("j", 2, trace=GIVEN))
+    assert [span.attributes["millrace.slot"] for span in found] == [0, 1] and found[0].context.span != found[1].context.span
 
 
 def test_what_is_sent_again_makes_the_same_span_again_until_the_grant_is_over() -> None:

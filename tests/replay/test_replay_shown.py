@@ -80,6 +80,14 @@ def test_what_is_asked_about_a_job_later_is_no_part_of_its_story() -> None:
     assert not scan.take(record("dispatcher.commands", 4, 9_002, looked))
 
 
+def test_what_is_about_any_of_its_allocations_is_of_its_story() -> None:
+    scan, given = Scan("j"), [{"slot": 0, "allocation": "1.5.0"}, {"slot": 1, "allocation": "1.5.1"}]
+    allocate = {"type": "AllocateSlots", "job": "j", "shard": 0, "slots": given}
+    assert scan.take(record("task-manager.commands", 0, 1_000, {"record": "Message", "body": allocate}))
+    freed = [{"record": "Message", "body": {"type": "SlotFreed", "slot": 1, "allocation": f"1.5.{n}"}} for n in range(3)]
+    assert [scan.take(record("resource-manager.commands", 1, 1_001, each)) for each in freed] == [True, True, False]
+
+
 def test_a_job_that_nobody_accepted_is_not_said_to_go_on() -> None:
     refused = [record("client.commands", 0, 1_000, {"type": "SubmitJob", "job": "j"})]
     stored = {"record": "Outcome", "effect": "1.0.0", "result": {"type": "JobGraphStored", "job": "j", "stands": {}}}

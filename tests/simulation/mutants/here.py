@@ -113,6 +113,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "attempts of a rescaled job count anew": (RESCALED,),
     "a rescale waits for no attempt": (RESCALED,),
     "a rescale spends a restart": (RESCALED,),
+    "a late rescale is answered as taken": (here("pause", faults=2, aim="job-master", rescales=1.0, canceled=0.05, failing=0.05),),
     "nobody notices graphs in etcd": (STRANGE,),
     "a copied graph keeps its acceptance": (STRANGE,),
     "what others write over stays": (STRANGE,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.dispatcher.core import requirements
 from services.job_master.core import rescaling, scheduling
 from tests.simulation.mutants import around, mutant
 
@@ -39,3 +40,8 @@ def a_rescale_spends_a_restart() -> None:
         job.restarts += before is not None and job.rescaling is None
 
     around(scheduling, "rescale", rescale)
+
+
+@mutant(31, "dispatcher/core/requirements.py:answer_decided", "a job that has just ended is said to get another parallelism")
+def a_late_rescale_is_answered_as_taken() -> None:
+    around(requirements, "answer_decided", lambda original, request, live, refused: original(request, live, None))
