@@ -172,8 +172,8 @@ def test_a_job_master_that_is_silent_is_named() -> None:
     world.request(update(4))
     world.now_ms += FORWARDED_ANSWER_MS
     [answer] = bodies(world.tell(Ticked(), sender=""))
-    reason = f"{SHARD} does not answer: it is noted, and is done unless the job has ended there (`millrace show {JOB}`)"
-    assert answer == client.RequestRefused(correlation="2", kind="busy", reason=reason, silent=SHARD)
+    changed = {"b": 4, "c": 4}
+    assert answer == client.RequirementsUpdated(correlation="2", job=JOB, changed=changed, vertices=listed(4), silent=SHARD)
     sent, answer = bodies(world.request(update(5)))
     assert (sent.rescale.parallelism, sent.number, answer.silent) == ({"b": 5, "c": 5}, 0, SHARD), "it is sent, and not waited for"
 

@@ -13,7 +13,8 @@ def assert_rescaled(cluster: Cluster) -> None:
     request last."""
     for answers in cluster.client.replies().values():
         for each in answers:
-            if isinstance(each, RequirementsUpdated) and each.changed and cluster.statuses()[each.job] == "FINISHED":
+            taken = isinstance(each, RequirementsUpdated) and each.changed and each.silent is None
+            if isinstance(each, RequirementsUpdated) and taken and cluster.statuses()[each.job] == "FINISHED":
                 stored = cluster.stored(each.job)
                 assert stored is not None and stored.archive is not None
                 ran = json.loads(cluster.world.storage.get(stored.archive))["detail"].get("rescaled") or {}

@@ -107,12 +107,12 @@ def answer_decided(request: JobRequest, live: LiveJob, refused: str | None) -> I
 
 def without(state: State, request: JobRequest, scope: str) -> Iterator[Output]:
     """Its JobMaster is silent: it is noted, and done when that one is back, unless the job has ended there."""
-    reason = f"{scope} does not answer: it is noted, and is done unless the job has ended there (`millrace show {request.job}`)"
-    return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=scope)
+    return _answer(request, request.arguments["changed"], graph_of(state.live[request.job]), scope)
 
 
-def _answer(request: JobRequest, changed: dict[str, int], graph: dict[str, Any]) -> Iterator[Output]:
-    return reply(request, client.RequirementsUpdated, job=request.job, changed=changed, vertices=_listed(bounds_of(graph)))
+def _answer(request: JobRequest, changed: dict[str, int], graph: dict[str, Any], silent: str | None = None) -> Iterator[Output]:
+    its = _listed(bounds_of(graph))
+    return reply(request, client.RequirementsUpdated, job=request.job, changed=changed, vertices=its, silent=silent)
 
 
 def take_back(state: State, live: LiveJob, told: Rescale) -> None:

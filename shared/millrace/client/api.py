@@ -207,10 +207,15 @@ class Millrace(Results, Schedules):
         these whatever the other says. What `forward` joins with a vertex goes with it. What runs begins again; no restart is spent.
         Numbers that it has already change nothing, so a repeat is harmless. `changed` of the answer has what gets another number.
 
-        Raises Invalid with all that is wrong; Refused for a job that has ended, fails or is being canceled; NotFound."""
+        Raises Invalid with all that is wrong; Refused for a job that has ended, fails or is being canceled; NotFound. Raises Unavailable
+        where its JobMaster is silent: it is done when that is back, unless the job has ended there."""
         about(client.DescribeRequirements, job)
         request = _checked(client.UpdateRequirements, job=job, parallelism=parallelism, vertices=dict(vertices or {}))
-        return self._ask(request, client.RequirementsUpdated)
+        done = self._ask(request, client.RequirementsUpdated)
+        if done.silent is not None:
+            reason = f"{done.silent} does not answer: it is noted, and is done when that is back, unless the job has ended there"
+            raise errors.Unavailable(reason, done.silent)
+        return done
 
     def wait(self, job: str, timeout_s: float | None = None) -> Ending:
         """Waits for the job's end, however long that takes; a Dispatcher that is replaced meanwhile is asked again.

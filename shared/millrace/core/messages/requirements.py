@@ -64,6 +64,8 @@ class RequirementsUpdated(Reply):
     """Vertex -> its new parallelism, of those that had another one; empty: nothing changes."""
     vertices: list[VertexRequirement]
     """As they are now."""
+    silent: Annotated[str | None, Field(exclude_if=lambda silent: silent is None)] = None
+    """The job's JobMaster, which does not answer: it is noted, and is done when that one is back, unless the job has ended there."""
 
 
 class Rescale(Part):
