@@ -16,7 +16,6 @@ import psutil
 
 from deploy.local.processes import Child, spawn
 from deploy.local.stack import home
-from tests.web.history.scene import archive
 
 from ..clusters import environment, show_logs, wait_until
 from ..figures import Row, Run, p50
@@ -68,6 +67,8 @@ def measure(run: Run) -> None:
 
 def _write(run: Run, storage: Path, n: int) -> None:
     """A job has ended each second, the last one now."""
+    from tests.web.history.scene import archive  # it brings a client for tests along, which no other figure needs
+
     run.say(f"writes {n:,} archives")
     began_ms = time.time_ns() // 1_000_000 - n * 1000
     for number in range(n):
