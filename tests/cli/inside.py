@@ -13,10 +13,28 @@ from deploy.cli.app import app, guarded
 
 def command(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs it. `environment`: further variables. One that a signal or its reader's end may meet needs a process."""
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2)]
-    with redirect_stdout(streams[0]), redirect_stderr(streams[1]), pytest.MonkeyPatch.context() as patch:
+    out, err = _Stream(), _Stream()
+    return subprocess.CompletedProcess(words, _run(words, out, err, environment), out.text, err.text)
+
+
+def shown(*words: object, **environment: str) -> tuple[int, str]:
+    """(exit code, what a terminal shows) of `command`: stdout and stderr as they came."""
+    both = _Stream()
+    return _run(words, both, both, environment), both.text
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding="utf-8", newline="", write_through=True)
+
+    @property
+    def text(self) -> str:
+        return self._bytes.getvalue().decode()
+
+
+def _run(words: tuple[object, ...], out: _Stream, err: _Stream, environment: dict[str, str]) -> int:
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        code = guarded(lambda: app([str(word) for word in words]))
-    out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]  # a BytesIO
-    return subprocess.CompletedProcess(words, code, out, err)
+        return guarded(lambda: app([str(word) for word in words], prog_name="millrace"))

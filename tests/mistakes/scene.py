@@ -17,19 +17,17 @@ import difflib
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.cli.inside import shown
+
 STACK = "needs a stack"
-LIMIT_S = 180
 Runs = Callable[[str], int]
 """How many attempts of a job's subtasks there were, one after the other."""
-_PROGRAM = [sys.executable, str(Path(sys.executable).with_name("millrace"))]
 _PROGRESS = re.compile(r"^ *\d+\.\d\d s  ")
 _OF_A_RUN = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
@@ -96,8 +94,8 @@ def played(scene: Scene, folder: Path, environment: dict[str, str], runs: Runs |
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     project.mkdir(exist_ok=True)
-    shown = [f"$ {command}\n{_run(command, project, environment, runs)}" for command in scene.commands]
-    return scene.head() + "".join(shown)
+    said = [f"$ {command}\n{_run(command, project, environment, runs)}" for command in scene.commands]
+    return scene.head() + "".join(said)
 
 
 def _run(command: str, project: Path, environment: dict[str, str], runs: Runs | None) -> str:
@@ -106,17 +104,17 @@ def _run(command: str, project: Path, environment: dict[str, str], runs: Runs | 
     while "=" in words[0]:
         name, _, variables[name] = words.pop(0).partition("=")
     assert words.pop(0) == "millrace", f"a scene's commands are millrace's: {command}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-    done = subprocess.run(
-        [*_PROGRAM, *words], cwd=project, env={**kept, "COLUMNS": "200", **environment, **variables}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
-    lines = done.stdout.decode().splitlines()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        for name in [name for name in os.environ if name.startswith("MILLRACE_")]:
+            patch.delenv(name)
+        code, text = shown(*words, COLUMNS="200", **environment, **variables)
+    lines = text.splitlines()
     said = [line.rstrip() for line in lines if not _PROGRESS.match(line)]
     if runs is not None and "--job" in words and "--wait" in words:
         count = runs(words[words.index("--job") + 1])
         said.append(f"[it ran {count} time{'s' * (count != 1)}]")
-    said.append(f"[exit code {done.returncode}]")
+    said.append(f"[exit code {code}]")
     return "".join(f"{_bare(line, project)}\n" for line in said)
 
 
