@@ -183,6 +183,16 @@ def share_of_row(df: Any, edge: InputSpec | OutputSpec, producer: str) -> str:
     return f"CAST(pmod(xxhash64({', '.join(terms)}), {int(edge['shares'])}) AS INT)"
 
 
+def is_of_share(df: Any, edge: InputSpec, producer: str) -> str:
+    """The SQL of whether a row is of the share that an edge reads; see `share_of_row`.
+
+    The number of the share is in a list, which Spark hands to the code that it generates. As a bare number it would be a part of that code,
+    and the slot that ran share 0 of a job would compile all of it anew for share 1 of the next.
+    """
+    wanted = ", ".join("true" if share == edge["share"] else "false" for share in range(edge["shares"]))
+    return f"get(array({wanted}), {share_of_row(df, edge, producer)})"
+
+
 def key_types(df: Any, keys: list[str], producer: str) -> list[str]:
     """The SQL types of hash keys. Raises AttemptError HASH_KEY_NOT_FOUND."""
     columns = df.columns

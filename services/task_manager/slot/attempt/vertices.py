@@ -77,7 +77,7 @@ class Chain:
             df = self.frames[alias]
             if edge.get("shares", 0) > 1:
                 df = frames.in_session(df, self.bare)  # see `exchange.write`
-                return df.filter(f"{exchange.share_of_row(df, edge, alias)} = {int(edge['share'])}")
+                return df.filter(exchange.is_of_share(df, edge, alias))
             if edge.get("keys"):
                 exchange.key_types(df, edge["keys"], alias)  # a key that is wrong with two shares is wrong with one
             return df
