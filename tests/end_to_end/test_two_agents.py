@@ -18,7 +18,8 @@ from deploy.local.downloads import CHECKOUT
 from deploy.local.processes import free_port, is_running
 from deploy.local.spark_classes import class_data_folder
 from deploy.local.stack import Options
-from tests.end_to_end.running import Held, RunningStack, until
+from tests.cli.inside import command
+from tests.end_to_end.running import Held, RunningStack, processes_of, until
 
 pytestmark = pytest.mark.long
 AWAY_MS = 5_000
@@ -137,3 +138,24 @@ def test_a_host_that_is_gone_costs_the_attempts_on_it_alone(spread: RunningStack
     spread.client.deregister()
     until("its TaskManagers to be stopped", lambda: hosts[1].family == [hosts[1].process])
     assert hosts[1].stop() == [], "and an agent that is ended leaves nothing"
+
+
+def test_a_cluster_that_is_shut_down_leaves_nothing_on_its_hosts_and_goes_on(
+    spread: RunningStack, hosts: list[Host], tmp_path: Path
+) -> None:
+    """`millrace shutdown`: the agents stay, as nothing of the cluster's, and begin with it again."""
+    until("a TaskManager on each host", lambda: spread.client.overview().free_slots == 2)
+    held = Held(spread, tmp_path / "held")
+    [before] = held.started()
+    done = command("shutdown", "--yes", "--stack", spread.stack.name)
+    assert (done.returncode, done.stdout) == (0, "the cluster is shut down: 1 job is kept, 1 of them suspended\n"), done.stderr
+    until("the end of all its processes", lambda: processes_of(spread.stack.folder) == [])
+    assert [host.family for host in hosts] == [[host.process] for host in hosts]
+    spread.down()
+    spread.up()
+    for host in hosts:
+        host.configure(spread.facts, spread.stack.folder / "storage")
+    assert before in held.started(2), "it runs again"
+    held.let_go()
+    assert spread.client.wait(held.watched.id, 120).status == "FINISHED"
+    assert [host.stop() for host in hosts] == [[], []]
