@@ -103,6 +103,8 @@ class Listening:
         self._suspects: dict[str, _Suspect] = {}
         self._refused: dict[str, Refusal] | None = None
         """Job -> what its key is known to be refused for, by this term or one before. None: not read yet."""
+        self._told: deque[tuple[str, Refusal, list[Problem]]] = deque()
+        """Refusals that the log has, to be noted: noted first, one would be told to nobody if this process ended before Kafka had it."""
         self._watch: Callable[[], None] | None = None
         self._lost, self._compacted = threading.Event(), False
         self._all, self._base = False, 0
@@ -124,6 +126,7 @@ class Listening:
             due = [job for job, suspect in self._suspects.items() if suspect.due_ms <= now_ms and not self._passes(job, state, now_ms)]
             for job in due[:LOOK_MOST]:
                 self._look_at(job, now_ms, state, self._refused)
+            self._note_told(self._refused)
             for job in [job for job, suspect in self._suspects.items() if suspect.over]:
                 del self._suspects[job]
         except (Unavailable, StorageError) as failure:
@@ -262,13 +265,11 @@ class Listening:
         added = partial(JobGraphAdded, job=job, revision=entry.mod_revision, **_excerpt(entry))
         if stands is None or stands.graph is None:
             problems = [Problem(place=[], message=unreadable)]
-            self._refuse(job, refusal, problems, refused)
-            self._tell(added(acceptance="", problems=problems))
+            self._refuse(job, refusal, added(acceptance="", problems=problems), refused)
             return
         found = self._intake.graph(stands.graph)
         if found.graph is None:
-            self._refuse(job, refusal, found.problems, refused)
-            self._tell(added(acceptance=stands.acceptance, problems=found.problems))
+            self._refuse(job, refusal, added(acceptance=stands.acceptance, problems=found.problems), refused)
             return
         suspect.over, suspect.due_ms = False, now_ms + AGAIN_MS
         lack = found.lack or submission.no_room(state, found.graph)
@@ -277,25 +278,29 @@ class Listening:
         else:
             self._tell(added(acceptance=stands.acceptance, digest=found.digest, graph=found.graph))
 
-    def _refuse(
-        self, job: str, refusal: Refusal, problems: list[Problem], refused: dict[str, Refusal]
-    ) -> None:
-        kind, mark = refusal
-        facts = troubles.Facts(reason=mark)
-        if kind == "graphs":
-            facts = troubles.Facts(reason="; ".join(each.message for each in problems)[:500], offset=int(mark))
-        troubles.note(self._store, self._fence, kind, job, facts)
+    def _refuse(self, job: str, refusal: Refusal, added: JobGraphAdded, refused: dict[str, Refusal]) -> None:
         if len(refused) < troubles.MOST or job in refused:
             refused[job] = refusal
+        self._tell(added, partial(self._told.append, (job, refusal, added.problems)))
+
+    def _note_told(self, refused: dict[str, Refusal]) -> None:
+        while self._told:
+            job, (kind, mark), problems = self._told[0]
+            if refused.get(job) == (kind, mark):  # else it was mended meanwhile
+                facts = troubles.Facts(reason=mark)
+                if kind == "graphs":
+                    facts = troubles.Facts(reason="; ".join(each.message for each in problems)[:500], offset=int(mark))
+                troubles.note(self._store, self._fence, kind, job, facts)
+            self._told.popleft()
 
     def _forget_refusal(self, job: str, refused: dict[str, Refusal]) -> None:
         refusal = refused.pop(job, None)
         if refusal is not None:
             troubles.over(self._store, self._fence, refusal[0], job)
 
-    def _tell(self, body: Body) -> None:
+    def _tell(self, body: Body, on_ack: Callable[[], None] | None = None) -> None:
         log.info("somebody else has changed a job's key in etcd", told=body.type, job=getattr(body, "job", ""))
-        self._term.append(Fact(body=body))
+        self._term.append(Fact(body=body), on_ack)
 
 
 def _acceptance(value: bytes, once: bool) -> str:

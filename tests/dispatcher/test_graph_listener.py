@@ -39,6 +39,7 @@ class Scene:
         self.epoch = self.put("leaders/dispatcher", b"me")
         self.state = State(recovery=Recovery.DONE)
         self.told: list[Any] = []
+        self.kafka_takes = True
         self.now_ms = 0
         self.jobs = JobStore(self.store, self.storage, lambda: 0)
         self.lead(self.store.revision)
@@ -50,9 +51,11 @@ class Scene:
         self.listening = Listening(self.store, Intake(self.storage, DEFAULT_LIMITS), term)
         return self.look()
 
-    def _append(self, record: Any) -> None:
+    def _append(self, record: Any, on_ack: Any = None) -> None:
         assert isinstance(record, Fact)
         self.told.append(record.body)
+        if on_ack is not None and self.kafka_takes:
+            on_ack()
 
     def put(self, key: str, value: bytes) -> int:
         return self.stranger.txn(Txn((), [Put(key, value)])).revision
@@ -146,6 +149,20 @@ def test_what_is_malformed_is_told_once_and_noted_until_it_is_gone(scene: Scene,
     scene.delete()
     assert scene.look() == []
     assert list(troubles.noted(scene.store, kind)) == []
+
+
+def test_what_a_term_could_not_tell_the_next_one_tells(scene: Scene) -> None:
+    """Its note stood in etcd, and Kafka had nothing when the process ended: nobody was told, ever."""
+    scene.kafka_takes = False
+    scene.put(key_of(JOB), b"{")
+    assert [type(each) for each in scene.look()] == [JobGraphAdded]
+    assert scene.look(AGAIN_MS) == [], "told once in a term"
+    scene.kafka_takes = True
+    assert list(troubles.noted(scene.store, "unreadable")) == []
+    assert [type(each) for each in scene.lead(0)] == [JobGraphAdded]
+    assert [job for job, _, _ in troubles.noted(scene.store, "unreadable")] == [JOB]
+    assert scene.lead(0) == []
+
 
 
 def test_a_delete_that_etcd_tells_of_is_told_whoever_leads_then(scene: Scene) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from millrace.core.fold import OutboxRecord, ScopeState
 from millrace.core.machine import Machine
@@ -26,14 +26,22 @@ def monotonic_ms() -> int:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
+class AppendRecord(Protocol):
+    """Appends a record to the scope's inbox; callable from any thread."""
+
+    def __call__(self, record: Part, on_ack: Callable[[], None] | None = None) -> None:
+        """`on_ack`: called once Kafka has it, on any thread. It is folded then, if the term's leader key still stands in etcd, for whoever
+        leads next writes behind it."""
+        ...
+
+
 @dataclass
 class Term:
     """One term of leadership, as the leader's other threads see it (client port, blob server)."""
 
     epoch: int
     folded: ScopeState
-    append: Callable[[Part], None]
-    """Appends a record to the scope's inbox; callable from any thread."""
+    append: AppendRecord
     ended: threading.Event = field(default_factory=threading.Event)
 
 

@@ -120,10 +120,10 @@ class ScopeLoop:
         else:
             self.stale = self.stale or self.generation is None or number != self.generation.number
 
-    def append(self, record: Part) -> None:
-        """Appends a record to the own inbox."""
+    def append(self, record: Part, on_ack: Callable[[], None] | None = None) -> None:
+        """Appends a record to the own inbox (`hosting.AppendRecord`)."""
         headers = envelope.of_record(self.scope, record)
-        self.around.bus.append(*self._inbox, encode(record), key=self.scope.encode(), headers=headers)
+        self.around.bus.append(*self._inbox, encode(record), key=self.scope.encode(), headers=headers, on_ack=on_ack)
 
     def _on_outcome(self, action: Perform, outcome: Body) -> None:
         self._append_outcome(action.effect, outcome)

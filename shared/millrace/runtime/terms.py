@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import structlog
 
-from millrace.core.messages.base import Part
 from millrace.core.replica import Replica
 
-from .hosting import Hosted, Term
+from .hosting import AppendRecord, Hosted, Term
 from .metrics import TERMS, TERMS_LOST
 
 log = structlog.get_logger("loop")
@@ -18,7 +17,7 @@ log = structlog.get_logger("loop")
 class Terms:
     """`append`: for the term's other threads. `ended(epoch)`: called with each term that is over."""
 
-    def __init__(self, hosted: Hosted, append: Callable[[Part], None], ended: Callable[[int], None], build: str) -> None:
+    def __init__(self, hosted: Hosted, append: AppendRecord, ended: Callable[[int], None], build: str) -> None:
         self._hosted, self._append, self._ended, self._build = hosted, append, ended, build
         self.now: Term | None = None
         self.log = log.bind(scope=hosted.machine.scope)
