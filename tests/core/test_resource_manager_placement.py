@@ -35,7 +35,7 @@ def cluster(placement: str, slots: int = 3) -> Driver:
 
 
 @pytest.mark.parametrize(("placement", "given"), [
-    ("longest_free", "aaabbb"), ("packed", "aaabbb"), ("spread", "abcabc"),
+    ("longest_free", "aaabbb"), ("packed", "aaabbb"), ("spread", "aabbcc"),
 ])  # fmt: skip
 def test_a_job_gets_its_slots_as_the_setting_says(placement: str, given: str) -> None:
     assert "".join(name for _, name in grants(cluster(placement).ask("j", 6))) == given

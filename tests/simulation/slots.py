@@ -142,7 +142,8 @@ class SimulatedSlots:
         spec = effect.spec.json_value()
         _assert_satisfied(effect.attempt, self.profiles[effect.slot], effect.spec.resources)
         over = self._world.has_ended(effect.spec.job)
-        self._world.book.attempt_started(spec, living, over, self._world.clock.now_ms())
+        late = over and not self._world.is_of_lost_log(effect.spec.job, effect.attempt)
+        self._world.book.attempt_started(spec, living, late, self._world.clock.now_ms())
         gone = [] if over else [each for each in read_by(spec) if not self._world.storage.lies(f"{each}/part")]
         assert not gone, f"I17: {effect.attempt} lives, and {gone} is deleted"
         running = self._running[effect.slot] = Running(spec, living)

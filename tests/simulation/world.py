@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from millrace.core.topics import TOPICS, Topology
+from millrace.core.topics import TOPICS, Topology, shard_scope
 from millrace.io.interfaces import Entry as StoreEntry
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage.backends import Entry, Remote
@@ -91,6 +91,13 @@ class World:
         """Whether etcd has its ending, or its tombstone."""
         entry = self.job_entry(job)
         return entry is not None and json.loads(entry.value)["state"] != "accepted"
+
+    def is_of_lost_log(self, job: str, attempt: str) -> bool:
+        """Whether the log is lost of the JobMaster that has deployed this attempt: who came after it has ended the job without knowing of
+        the attempt, and ends that once its TaskManager is heard."""
+        entry = self.etcd.entry(f"{PREFIX}generations/{shard_scope(self.topology.shard_of(job))}")
+        life = int(attempt.rpartition("/")[2].partition(".")[0])
+        return entry is not None and life < json.loads(entry.value)["generation"]
 
 
 class Seen(Remote):

@@ -42,9 +42,10 @@ class TaskManagers:
         name = scope.partition("/")[2]
         if body.type == "TaskManagerRegistered":
             self.interval_ms = body.heartbeat_interval_ms
-        elif body.type == "AllocateSlot":
+        elif body.type in ("AllocateSlot", "AllocateSlots"):
             self.busy = True
-            self._states[name][body.slot] = ReportedSlot(slot=body.slot, state="ALLOCATED", allocation=body.allocation, job=body.job)
+            for each in [body] if body.type == "AllocateSlot" else body.slots:
+                self._states[name][each.slot] = ReportedSlot(slot=each.slot, state="ALLOCATED", allocation=each.allocation, job=body.job)
 
     def run(self, seconds: int) -> None:
         """As they do while nothing changes. Each begins at another moment."""
