@@ -98,7 +98,7 @@ def hosts(tmp_path: Path) -> Iterator[list[Host]]:
 
 @pytest.fixture
 def spread(hosts: list[Host], stacks_home: Path) -> Iterator[RunningStack]:
-    """A stack that starts no TaskManager itself."""
+    """A stack that starts no TaskManager itself. Of each test another one: a cluster that was deregistered stays so."""
     settings = {
         "PROVIDER": "process", "AGENTS": json.dumps([host.url for host in hosts]), "AGENT_AWAY_MS": AWAY_MS, "TASK_MANAGERS_MIN": 2,
         "AGENT_TOKEN": hosts[0].folder.with_name("agent-token").read_text(), "TASK_MANAGERS_MAX": 3, "WORKER_SLOTS": 1,
@@ -107,7 +107,7 @@ def spread(hosts: list[Host], stacks_home: Path) -> Iterator[RunningStack]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(f"MILLRACE_{name}", str(value))
-        with RunningStack("spread", Options(slots=1, task_managers=0, heap_mb=512)) as running:
+        with RunningStack(f"spread-{hosts[0].port}", Options(slots=1, task_managers=0, heap_mb=512)) as running:
             for host in hosts:
                 host.configure(running.facts, running.stack.folder / "storage")
             yield running
