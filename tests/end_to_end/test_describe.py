@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.app import app
-from millrace.client import MillraceError, NotFound, Unavailable
+from millrace.client import NotFound, Unavailable
 from tests.end_to_end.running import Held, RunningStack, processes_of, until
-from tests.end_to_end.test_operating import Web, web  # noqa: F401  # a fixture
+from tests.end_to_end.test_operating import Web, web, web_process  # noqa: F401  # fixtures
 
 SPARK = """
     import os, pathlib, sys, time
@@ -136,32 +136,10 @@ def test_services_are_listed_and_their_logs_read(running: RunningStack, web: Web
         running.client.service("nobody").describe()
 
 
-def test_for_a_task_manager_that_is_silent_or_unknown_there_is_an_answer(running: RunningStack, web: Web, tmp_path: Path) -> None:  # noqa: F811
+def test_for_a_task_manager_that_is_unknown_there_is_an_answer(running: RunningStack) -> None:
+    """Of one that is silent: `test_kill_task_managers.py`."""
     with pytest.raises(NotFound, match="task-manager-9"):
         running.client.task_manager("task-manager-9").describe()
-    process = psutil.Process(running.pid("task-manager-1"))
-    process.suspend()
-    try:
-        with pytest.raises((Unavailable, NotFound)) as refused:
-            running.client.task_manager("task-manager-1").logs()
-        assert "task-manager-1" in str(refused.value)
-        assert ask(web, "/api/v1/taskmanagers/task-manager-1").status_code in (404, 503)
-        assert ask(web, "/page/taskmanagers/task-manager-1").status_code == 200
-        until("its loss", lambda: isinstance(no_answer_of(running, "task-manager-1"), NotFound))
-    finally:
-        process.resume()
-    until("its return", lambda: no_answer_of(running, "task-manager-1") is None)
-    running.quiesce()
-    running.works(tmp_path / "works")
-
-
-def no_answer_of(running: RunningStack, name: str) -> MillraceError | None:
-    """Why a TaskManager gives none."""
-    try:
-        running.client.task_manager(name).describe()
-    except MillraceError as failure:
-        return failure
-    return None
 
 
 def test_no_answer_has_a_secret(running: RunningStack, web: Web, tmp_path: Path) -> None:  # noqa: F811

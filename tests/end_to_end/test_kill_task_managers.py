@@ -11,7 +11,10 @@ import psutil
 import pytest
 
 from deploy.local.processes import is_running
+from millrace.client import MillraceError, NotFound, Unavailable
 from tests.end_to_end.running import Held, RunningStack, until
+from tests.end_to_end.test_describe import ask
+from tests.end_to_end.test_operating import Web, web, web_process  # noqa: F401  # fixtures
 
 NO_RESTARTS = {"restart": {"strategy": "none"}}
 """So that a job fails as soon as something counts as a failure of its own."""
@@ -53,10 +56,30 @@ KEEP = """
 """
 
 
+def no_answer_of(running: RunningStack, name: str) -> MillraceError | None:
+    """Why a TaskManager gives none."""
+    try:
+        running.client.task_manager(name).describe()
+    except MillraceError as failure:
+        return failure
+    return None
+
+
+def looks_at_the_silent_one(running: RunningStack, web: Web, name: str) -> None:  # noqa: F811
+    """For who asks it there is an answer all the same."""
+    with pytest.raises((Unavailable, NotFound)) as refused:
+        running.client.task_manager(name).logs()
+    assert name in str(refused.value)
+    assert ask(web, f"/api/v1/taskmanagers/{name}").status_code in (404, 503)
+    assert ask(web, f"/page/taskmanagers/{name}").status_code == 200
+
+
 @pytest.mark.parametrize("whole", [
     pytest.param(True, id="with all its processes", marks=pytest.mark.long), pytest.param(False, id="alone"),
 ])  # fmt: skip
-def test_one_that_is_stopped_and_woken_publishes_nothing(running: RunningStack, tmp_path: Path, whole: bool) -> None:
+def test_one_that_is_stopped_and_woken_publishes_nothing(
+    running: RunningStack, web: Web, tmp_path: Path, whole: bool  # noqa: F811
+) -> None:
     """Stopped when its attempt is about to finish; the sink appends, so that a second publication would show."""
     folder, out = tmp_path / "held", tmp_path / "out"
     folder.mkdir()
@@ -86,10 +109,13 @@ def test_one_that_is_stopped_and_woken_publishes_nothing(running: RunningStack, 
         with contextlib.suppress(psutil.NoSuchProcess):
             process.suspend()
     try:
+        if not whole:
+            looks_at_the_silent_one(running, web, place)
         assert job.running(attempt=2)["task_manager"] != place
         until("the second attempt at work", lambda: len(pids()) == 2)
         if not whole:
             until("the first attempt to end, for its TaskManager is silent", lambda: not is_running(first))
+            until("its loss", lambda: isinstance(no_answer_of(running, place), NotFound))
         (folder / "go").touch()
     finally:
         for process in family:
@@ -100,3 +126,6 @@ def test_one_that_is_stopped_and_woken_publishes_nothing(running: RunningStack, 
     assert pd.read_parquet(out)["pid"].tolist() == [pid for pid in pids() if pid != first.pid]
     finished = [event for event in job.events if event["type"] == "AttemptStateChanged" and event["state"] == "FINISHED"]
     assert [event["attempt"] for event in finished] == [2]
+    until("its return", lambda: no_answer_of(running, place) is None)
+    running.quiesce()
+    running.works(tmp_path / "works")

@@ -58,12 +58,20 @@ class Web:
         return {"jobs": [self.get(f"jobs/{each['job']}")["job"] for each in jobs], **parts}
 
 
-@pytest.fixture
-def web(running: RunningStack) -> Iterator[Web]:
-    web = Web(running)
+@pytest.fixture(scope="module")
+def web_process(shared_stack: RunningStack) -> Iterator[Web]:
+    """One for the tests of a file."""
+    web = Web(shared_stack)
     yield web
     web.process.kill()
     web.process.wait()
+
+
+@pytest.fixture
+def web(web_process: Web, running: RunningStack) -> Web:
+    if web_process.process.poll() is not None:  # a test before failed
+        web_process.start()
+    return web_process
 
 
 def test_a_job_is_seen_in_the_json_and_so_it_is_after_a_kill(running: RunningStack, web: Web, tmp_path: Path) -> None:
