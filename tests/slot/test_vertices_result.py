@@ -110,9 +110,12 @@ def test_a_report_that_is_too_large_to_be_passed_on_fails_the_attempt(attempts: 
     assert (failed.value.condition, failed.value.retryable) == ("REPORT_TOO_LARGE", False)
 
 
+@pytest.mark.parametrize("adaptive", ["false", "true"])
 @pytest.mark.parametrize("edge", ["hash", "broadcast", "sink"])
-def test_a_report_counts_what_was_written(attempts: Attempts, tmp_path: Path, edge: str) -> None:
-    query = {"id": "q", "sql": "SELECT id, id % 10 AS k FROM range(0, 1234, 1, 3)"}
+def test_a_report_counts_what_was_written(attempts: Attempts, tmp_path: Path, edge: str, adaptive: str) -> None:
+    """Adaptive execution lists the counts of each plan that it made on its way."""
+    table = "range(0, 1234, 1, 3)"
+    query = {"id": "q", "sql": f"SELECT id, id % 10 AS k FROM {table} JOIN {table} AS other USING (id) GROUP BY id"}
     sink = {"id": "s", "sink": {"format": "csv", "path": "unused"}, "inputs": {"q": {"edge": "chained"}}}
     output = {
         "vertex": "q",
@@ -124,7 +127,8 @@ def test_a_report_counts_what_was_written(attempts: Attempts, tmp_path: Path, ed
     }
     name = "s" if edge == "sink" else "q"
     vertices = [query, sink] if edge == "sink" else [query]
-    report = attempts.run(*vertices, outputs=[{**output, "vertex": name}])
+    conf = {"spark.sql.adaptive.enabled": adaptive, "spark.sql.shuffle.partitions": "2"}
+    report = attempts.run(*vertices, outputs=[{**output, "vertex": name}], conf=conf)
     written = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and not path.name.startswith(".")]
     assert report["outputs"][name]["rows"] == 1234
     assert report["outputs"][name]["bytes"] == sum(path.stat().st_size for path in written)

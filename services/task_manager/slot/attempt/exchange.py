@@ -112,9 +112,10 @@ def written(session: Any) -> tuple[int | None, int | None]:
     if count == 0:
         return None, None
     execution = store.executionsList(count - 1, 1).head()
-    ids = [(name, int(number)) for name, number in _METRIC.findall(execution.metrics().mkString("\n"))]
+    ids = {(name, int(number)) for name, number in _METRIC.findall(execution.metrics().mkString("\n"))}
+    # Adaptive execution plans anew as it goes on, and each plan has numbers of its own: the highest are of the one that has written.
+    first = max((number for name, number in ids if name == "number of written files"), default=None)
     # The scan counts rows, too; those of the write were numbered right after its files.
-    first = next((number for name, number in ids if name == "number of written files"), None)
     rows = [n for name, n in ids if name == "number of output rows" and first is not None and first < n < first + 6]
     if first is None or len(rows) != 1:
         return None, None
