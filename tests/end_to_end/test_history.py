@@ -125,7 +125,9 @@ def test_an_event_log_is_shown_by_the_spark_history_server_that_is_linked(runnin
                     answer = httpx.get(f"{server}/api/v1/applications/{log['application']}/jobs", timeout=LIMIT_S, trust_env=False)
                 except httpx.HTTPError:
                     return []  # it starts
-                found: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
+                if answer.status_code != 200 or "json" not in answer.headers["content-type"]:
+                    return []  # while it reads the log for the first time, it answers 200 with a page that says so
+                found: list[dict[str, Any]] = answer.json()
                 return found
 
             shown = until("it is shown", jobs_of_it)
