@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from .follow import Follows
 from .kept import Kept
 from .measured import Measured
 from .middleware import Head, Limits, Names, RequestId, SameOrigin, SecurityHeaders
+from .once import add_document
 from .problems import add_handlers
 from .processes import Processes
 from .state import state
@@ -74,7 +74,7 @@ def application(
         version=__version__,
         description="Jobs, TaskManagers, slots and leaders of a Millrace cluster, and commands to it. "
         "Each answer says as_of when it is.",
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=None,  # it is made on the event loop there
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
@@ -105,12 +105,12 @@ def application(
     app.include_router(api(view, commands, kept, processes, spark_history))
     if page is not None:
         app.include_router(page)
-    app.openapi = functools.cache(functools.partial(_described, app))  # type: ignore[method-assign]  # as FastAPI documents it
+    add_document(app, "/api/v1/openapi.json", lambda: _described(app))
     return app
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document. It takes longer to make than all else of the application: it is made when somebody asks for it."""
+    """The OpenAPI document. It takes longer to make than all else of the application."""
     from .problems import Mistake, Problem
 
     described = FastAPI.openapi(app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ WAITING_MOST = 64
 TIMEOUT_S = 10.0
 """For so long an answer is waited for, whether or not somebody still waits at the other end."""
 REFUSED_KEPT = 1000
+SENT_KEPT = 10_000
 WAIT_S = 12.0
 WAIT_MOST_S = 30.0
 
@@ -69,6 +71,7 @@ class Commands:
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="command")
         self._waiting = 0
         self._refused: dict[str, Rejected] = {}
+        self._sent: dict[str, float] = {}
 
     def close(self) -> None:
         """Ends the connection. Who waits for an answer gets none."""
@@ -104,7 +107,15 @@ class Commands:
             finally:
                 after()
 
+        self._sent.pop(job, None)
+        self._sent[job] = time.monotonic()
+        while len(self._sent) > SENT_KEPT:
+            self._sent.pop(next(iter(self._sent)))
         return await self.call(send, wait_s)
+
+    def expects(self, job: str) -> bool:
+        """Whether this process sent it so lately that no fact of it may have come yet."""
+        return job not in self._refused and time.monotonic() - self._sent.get(job, -TIMEOUT_S) < TIMEOUT_S
 
     def refused(self, job: str) -> Rejected | None:
         """Why the last submission under this id was not accepted, as far as this process remembers."""

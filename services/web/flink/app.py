@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..kept import Kept
+from ..once import Once, add_document
 from ..problems import MEDIA_TYPE
 from ..processes import Processes
 from ..view import View
@@ -34,6 +34,7 @@ def flink(
         title="Millrace, as Apache Flink's REST API",
         version=VERSION,
         description="The same jobs and TaskManagers under the paths, fields and ids of Apache Flink, for Flink's own tools.",
+        openapi_url=None,  # it is made on the event loop there
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -49,7 +50,7 @@ def flink(
         logs.router(source, kept, processes), off.router(source),
     ):  # fmt: skip
         app.include_router(router)
-    app.openapi = functools.cache(functools.partial(_described, app))  # type: ignore[method-assign]  # as FastAPI documents it
+    add_document(app, "/openapi.json", lambda: _described(app))
     if dashboard is not None:
         app.mount("/", dashboard)
     return app
@@ -78,7 +79,7 @@ class ForFlink:
     as the rest, and most clusters are never asked for one."""
 
     def __init__(self, app: ASGIApp, flink: Callable[[], ASGIApp]) -> None:
-        self._app, self._flink = app, functools.cache(flink)
+        self._app, self._flink = app, Once(flink)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope["path"]) if scope["type"] == "http" else None
@@ -87,7 +88,7 @@ class ForFlink:
         elif path is None:
             await self._app(scope, receive, send)
         else:
-            await self._flink()({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+            await (await self._flink.get())({**scope, "path": path, "raw_path": path.encode()}, receive, send)
 
 
 class FlinkErrors:

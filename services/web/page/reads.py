@@ -90,6 +90,10 @@ class Reads:
             return Known(missing=f"its archive cannot be read: {failure}")
         return Known(archive.detail, archive.cause, archive.graph or None, version=path)
 
+    async def comes(self, job: str) -> bool:
+        """Whether facts of a job are on their way of which the tables tell nothing: it was sent from here just now, or etcd has it."""
+        return self._commands.expects(job) or await self._graph(job) is not None
+
     async def _graph(self, job: str) -> Mapping[str, Any] | None:
         graph: Mapping[str, Any] | None = self._find(("graph", job))
         if graph is None:

@@ -26,7 +26,7 @@ from .shell import PREFIX, Shell
 LETTERS_MOST = 200
 LINES_MOST = 2000
 TOLD_WITHIN_S = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Between looks for a job of which nothing is known yet."""
+"""Between looks for a job whose first fact is on its way."""
 JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
 Text = Annotated[str, Query(max_length=300)]
 Tab = Literal["now", "result", "logs", "story", "work", "configuration"]
@@ -128,7 +128,7 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
         request: Request, job: JobPath, task: Text | None = None, tab: Tab | None = None, attempt: Text | None = None,
         stream: Stream = "stderr", find: Text = "",
     ) -> Response:  # fmt: skip
-        row = await _told(view, job)
+        row = await _told(view, reads, job)
         known = await reads.job(row) if row is not None else Known()
         ended = row is not None and row["status"] == "FINISHED"
         opened: Tab = tab or ("result" if ended else "story")
@@ -153,13 +153,15 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
         return await _shown(shell, request, "job.html", "jobs", build, version)
 
 
-async def _told(view: View, job: str) -> Mapping[str, Any] | None:
+async def _told(view: View, reads: Reads, job: str) -> Mapping[str, Any] | None:
     """Its row; None: nobody tells of it. Who submits a job is sent to its page before its first fact has come."""
-    for wait_s in (*TOLD_WITHIN_S, None):
-        row, _ = view.ask(lambda view: view.jobs.row(job))
-        if row is not None or wait_s is None or view.past:
-            break
-        await asyncio.sleep(wait_s)
+    row, _ = view.ask(lambda view: view.jobs.row(job))
+    if row is None and await reads.comes(job):
+        for wait_s in TOLD_WITHIN_S:
+            await asyncio.sleep(wait_s)
+            row, _ = view.ask(lambda view: view.jobs.row(job))
+            if row is not None:
+                break
     return row
 
 
