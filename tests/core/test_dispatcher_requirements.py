@@ -13,6 +13,7 @@ from millrace.core.messages import client, jobs
 from millrace.core.messages.records import Client
 from millrace.core.messages.requirements import Rescale
 from millrace.core.timing import FORWARDED_ANSWER_MS
+from services.dispatcher.core.requirements import UNDECIDED_MOST
 from tests.core.of_dispatcher import JOB, SHARD, World, asks, bodies, described, ended, settled
 
 GRAPH = dump(validate({
@@ -54,6 +55,18 @@ def decided(world: World, sent: Any, reason: str | None = None) -> client.Reply:
     return answer.body
 
 
+def described_by(world: World) -> list[client.VertexRequirement]:
+    [answer] = bodies(world.request(asks(client.DescribeRequirements)))
+    vertices: list[client.VertexRequirement] = answer.vertices
+    return vertices
+
+
+def started(world: World) -> jobs.StartJob:
+    """What a new life of the JobMaster begins with."""
+    [start] = [each for each in bodies(world.tell(PeerBorn(SHARD, 2), sender=SHARD)) if isinstance(each, jobs.StartJob)]
+    return start
+
+
 def test_what_a_job_has_and_may_have() -> None:
     answer = client.JobRequirements(correlation="2", job=JOB, vertices=listed())
     assert accepted().request(asks(client.DescribeRequirements)) == [Publish("client.replies", "c", answer)]
@@ -68,7 +81,7 @@ def test_another_parallelism_is_noted_sent_to_the_job_master_and_answered() -> N
     assert decided(world, sent.body) == taken
     assert world.tell(jobs.QuestionAnswered(number=1), sender=SHARD) == [], "once"
     assert (world.state.live[JOB].subtasks, world.state.live_subtasks) == (9, 9)
-    [start] = [each for each in bodies(world.tell(PeerBorn(SHARD, 2), sender=SHARD)) if isinstance(each, jobs.StartJob)]
+    start = started(world)
     assert (start.rescale, start.graph) == (rescale, GRAPH), "a new life of the JobMaster begins with it"
 
 
@@ -76,7 +89,8 @@ def test_the_same_numbers_are_answered_and_nobody_is_asked() -> None:
     world = accepted()
     [answer] = bodies(world.request(update(2)))
     assert (answer.changed, answer.vertices, world.state.live[JOB].rescaled) == ({}, listed(), None)
-    world.request(update(3))
+    [sent] = bodies(world.request(update(3)))
+    assert decided(world, sent).changed == {"b": 3, "c": 3}
     [again] = bodies(world.request(update(3)))
     assert (again.changed, again.vertices) == ({}, listed(3))
 
@@ -167,6 +181,44 @@ def test_a_job_that_has_just_ended_at_its_job_master_is_refused() -> None:
     assert decided(world, sent).kind == "conflict", "its end is stored before the JobMaster's answer came"
 
 
+def test_what_the_job_master_refuses_leaves_nothing() -> None:
+    world = accepted()
+    [sent] = bodies(world.request(update(4)))
+    assert described_by(world) == listed(), "it has what it had, until that is decided"
+    assert decided(world, sent, "too late").kind == "conflict"
+    assert (described_by(world), started(world).rescale, world.state.live_subtasks) == (listed(), None, 5)
+    first, second = (bodies(world.request(update(number)))[0] for number in (3, 6))
+    assert (decided(world, first).changed, decided(world, second, "too late").kind) == ({"b": 3, "c": 3}, "conflict")
+    assert (described_by(world), started(world).rescale, world.state.live_subtasks) == (listed(3), first.rescale, 7)
+
+
+def test_the_same_numbers_before_the_first_request_is_decided_are_decided_with_it() -> None:
+    for reason, kind in ((None, "RequirementsUpdated"), ("too late", "RequestRefused")):
+        world = accepted()
+        sent = [bodies(world.request(update(4)))[0] for _ in range(2)]
+        assert [each.rescale.parallelism for each in sent] == [{"b": 4, "c": 4}] * 2
+        answers = [decided(world, each, reason) for each in sent]
+        assert [each.type for each in answers] == [kind] * 2
+        assert [each.changed for each in answers if isinstance(each, client.RequirementsUpdated)] in ([], [{"b": 4, "c": 4}, {}])
+    world = accepted()
+    one, two = (bodies(world.request(update(4)))[0] for _ in range(2))
+    decided(world, one, "too late")
+    assert decided(world, two).changed == {"b": 4, "c": 4}, "it is the second that is taken"
+    world = accepted()
+    for _ in range(2):
+        world.request(update(4))
+    start, *_ = [each for each in bodies(world.tell(PeerBorn(SHARD, 2), sender=SHARD)) if isinstance(each, jobs.StartJob)]
+    assert (start.rescale.parallelism, world.state.live[JOB].undecided, described_by(world)) == ({"b": 4, "c": 4}, {}, listed(4))
+
+
+def test_a_job_has_a_bound_of_rescales_that_are_not_decided() -> None:
+    world = accepted()
+    for number in range(UNDECIDED_MOST):
+        world.request(update(3 + number % 2))
+    said = refused(world, update(7))
+    assert (said.kind, said.reason) == ("busy", f"{UNDECIDED_MOST} rescales of job {JOB} wait for {SHARD} already; try again")
+
+
 def test_a_job_master_that_is_silent_is_named() -> None:
     world = accepted()
     world.request(update(4))
@@ -175,13 +227,19 @@ def test_a_job_master_that_is_silent_is_named() -> None:
     changed = {"b": 4, "c": 4}
     assert answer == client.RequirementsUpdated(correlation="2", job=JOB, changed=changed, vertices=listed(4), silent=SHARD)
     sent, answer = bodies(world.request(update(5)))
-    assert (sent.rescale.parallelism, sent.number, answer.silent) == ({"b": 5, "c": 5}, 0, SHARD), "it is sent, and not waited for"
+    assert (sent.rescale.parallelism, sent.number, answer.silent) == ({"b": 5, "c": 5}, 2, SHARD), "it is sent, and not waited for"
+    [answer] = bodies(world.request(update(5)))
+    assert (answer.changed, answer.vertices, answer.silent) == ({}, listed(5), SHARD), "it was sent already"
+    for number, reason, has in ((1, None, 4), (2, "too late", 4)):
+        assert world.tell(jobs.QuestionAnswered(number=number, job=JOB, refused=reason), sender=SHARD) == [], "it was answered"
+        assert described_by(world) == listed(has), "what it has decided since it is back"
 
 
 def test_who_awaits_no_answer_gets_none() -> None:
     world = accepted()
     [sent] = bodies(world.request(update(4).model_copy(update={"reply_to": ""})))
-    assert (sent.type, sent.number, world.state.asked) == ("RescaleStartedJob", 0, {})
+    assert (sent.type, sent.number, world.state.asked) == ("RescaleStartedJob", 1, {})
+    assert (world.tell(jobs.QuestionAnswered(number=1, job=JOB), sender=SHARD), described_by(world)) == ([], listed(4))
 
 
 def test_one_that_came_before_the_job_is_not_for_it() -> None:

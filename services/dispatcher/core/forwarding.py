@@ -39,8 +39,14 @@ def expect(state: State, request: JobRequest, envelope: Envelope, scope: str, mo
     """Lets a request wait for what a scope makes of it; returns the number that its answer has."""
     if scope in state.silent:
         state.silent[scope].asked_ms = envelope.now_ms
+    asked = number(state)
+    state.asked[asked] = ForwardedRequest(scope, after(envelope.now_ms, more_ms), request)
+    return asked
+
+
+def number(state: State) -> int:
+    """That a scope names when it has decided. Nobody waits for it, unless `expect` has given it."""
     state.questions += 1
-    state.asked[state.questions] = ForwardedRequest(scope, after(envelope.now_ms, more_ms), request)
     return state.questions
 
 

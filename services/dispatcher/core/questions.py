@@ -115,12 +115,14 @@ def on_question_answered(state: State, body: jobs.QuestionAnswered, envelope: En
     if state.closing is not None and body.number == state.closing.number:
         state.closing.workers = body.workers
         yield from closing.advance(state, envelope)
-    if asked is not None and asked.asking.type == client.UpdateRequirements.__name__:
-        live = state.live.get(asked.asking.job)
-        if live is not None:
-            yield from requirements.answer_decided(asked.asking, live, body.refused)
-        else:
-            yield from answer(state, asked.asking, envelope)  # it has ended meanwhile
+    rescale = asked.asking if asked is not None and asked.asking.type == client.UpdateRequirements.__name__ else None
+    live = state.live.get(rescale.job if rescale is not None else body.job)
+    news = requirements.decide(state, live, body) if live is not None else None
+    if rescale is not None and live is not None:
+        news = rescale.arguments["changed"] if news is None else news
+        yield from requirements.answer_decided(rescale, live, news, body.refused)
+    elif rescale is not None:
+        yield from answer(state, rescale, envelope)  # it has ended meanwhile
 
 
 def answer_overdue(state: State, envelope: Envelope) -> Outputs:

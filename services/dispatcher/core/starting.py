@@ -95,6 +95,6 @@ def _start(job: str, live: LiveJob, graph: dict[str, Any] | None = None) -> Say:
         accepted_ms=live.accepted_ms,
         cancel=live.cancel,
         kept=Kept.model_validate_json(live.kept) if live.kept else None,
-        rescale=requirements.rescale_of(live.rescaled) if live.rescaled is not None else None,
+        rescale=requirements.at_start(live),
     )
     return Say(shard_scope(live.shard), body, after="job.events")  # events of the JobMaster follow JobAccepted

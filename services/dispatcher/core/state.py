@@ -213,6 +213,8 @@ class LiveJob:
     awaiting: list[JobRequest] = field(default_factory=list)  # answered when its ending is stored
     subtasks: int = 0  # of its vertices
     rescaled: Rescaled | None = None  # it has another parallelism than its graph
+    # Number -> what its JobMaster was asked, and has not decided yet, in the order of the requests. At most requirements.UNDECIDED_MOST.
+    undecided: dict[int, Rescaled] = field(default_factory=dict)
     publishing: bool = False  # its JobMaster moves its sinks to their paths
     scheduled: Scheduled | None = None
     kept: str = ""  # what it begins with, of the job that it repairs, as JSON
@@ -369,6 +371,7 @@ def check(state: State) -> None:
         waits = job in state.lookups or state.recovery is not Recovery.DONE
         assert job not in state.live and waits, f"the report about {job} is never answered"
     assert all(number <= state.questions for number in state.asked)
+    assert all(number <= state.questions for live in state.live.values() for number in live.undecided)
     assert all(number <= state.listed for number in state.listings)
     assert all(number <= state.schedules_asked for number in state.schedule_requests)
     for scope in state.starts_to_send:

@@ -129,7 +129,7 @@ def on_rescale_started_job(state: State, body: RescaleStartedJob, envelope: Enve
     job = state.jobs.get(body.job)
     if body.number:
         refused = rescaling.refusal(job, body.rescale) if job is not None else None
-        yield Say(DISPATCHER, QuestionAnswered(number=body.number, refused=refused))
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number, refused=refused, job=body.job))
     if job is not None:  # else StartJob says so, or it has ended
         yield from _rescale(state, job, body.rescale, envelope.at_ms)
 

@@ -44,4 +44,4 @@ def a_rescale_spends_a_restart() -> None:
 
 @mutant(31, "dispatcher/core/requirements.py:answer_decided", "a job that has just ended is said to get another parallelism")
 def a_late_rescale_is_answered_as_taken() -> None:
-    around(requirements, "answer_decided", lambda original, request, live, refused: original(request, live, None))
+    around(requirements, "answer_decided", lambda original, request, live, news, refused: original(request, live, news, None))

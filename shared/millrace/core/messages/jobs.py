@@ -55,7 +55,7 @@ class RescaleStartedJob(Body):
     job: str
     rescale: Rescale
     number: Annotated[int, Field(exclude_if=lambda number: not number)] = 0
-    """The JobMaster owes a QuestionAnswered with it, for the client waits; 0: nobody does."""
+    """The JobMaster owes a QuestionAnswered with it; 0: none."""
 
 
 class SuspendJobs(Body):
@@ -125,6 +125,8 @@ class QuestionAnswered(Body):
     """Of a "deregister" for the Dispatcher itself: TaskManagers that the provider has not stopped yet."""
     refused: Annotated[str | None, Field(exclude_if=lambda refused: refused is None)] = None
     """Of a RescaleStartedJob: why the job does not take it."""
+    job: Annotated[str, Field(exclude_if=lambda job: not job)] = ""
+    """Of a RescaleStartedJob: its job. The client may have been answered before, while the JobMaster was silent."""
 
 
 # JobMaster -> Dispatcher
