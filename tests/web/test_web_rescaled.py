@@ -11,10 +11,13 @@ from starlette.testclient import TestClient
 from services.web.app import application
 from services.web.commands import Commands
 from services.web.core.facts import Row
+from services.web.flink.jobs import vertex
+from services.web.flink.source import Source
+from services.web.flink.vertices import _attempt, attempt_of
 from services.web.follow import Follows
 from services.web.view import View
 from tests.web.rescaled import WHY, Rescaling
-from tests.web.test_web_tables import Story, attempt, folded
+from tests.web.test_web_tables import T0, Story, accepted, attempt, folded
 
 ROUTE = "/api/v1/jobs/j/requirements"
 
@@ -107,3 +110,46 @@ def test_what_cannot_be_is_refused(web: TestClient, client: Rescaling, job: str,
     assert client.rescaled == []
     if body == {"vertices": {"app": 2}}:
         assert answer.json()["errors"][0]["message"] == f"stays at 1, not 2: {WHY}"
+
+
+def test_a_vertex_of_a_rescaled_job_has_the_times_of_its_new_attempts_alone() -> None:
+    jobs = Story()
+    accepted(jobs, "j")
+    attempt(jobs, "j", "DEPLOYING", at_ms=T0 + 7)
+    attempt(jobs, "j", "CANCELED", at_ms=T0 + 9)
+    jobs.say("JobRescaled", "j", job="j", parallelism={"a": 2}, tasks=[{"task": "a", "vertices": ["a"], "parallelism": 2}], at_ms=T0 + 10)
+    view = View({}, {}, 10)
+    view.load({})
+    for fact in jobs.facts:
+        view.fold(fact)
+    source = Source(view, lambda: T0 + 20)
+    waits = source.job("j").tasks[0]
+    assert (waits.state, vertex(waits)["start-time"], vertex(waits)["end-time"], vertex(waits)["duration"]) == ("CREATED", -1, -1, -1)
+    bodies = [attempt_of(each) for each in waits.current]
+    assert [(each["attempt"], each["status"], each["start-time"], each["duration"]) for each in bodies] == [
+        (1, "CREATED", -1, -1), (0, "CREATED", -1, -1)
+    ]  # fmt: skip
+    assert [each["status-duration"]["CREATED"] for each in bodies] == [10, 10]
+    for number, status in ((0, "CANCELED"), (1, "CREATED")):
+        assert attempt_of(_attempt(waits, 0, number))["status"] == status
+    attempt(jobs, "j", "DEPLOYING", number=2, at_ms=T0 + 15)
+    view.fold(jobs.facts[-1])
+    assert vertex(source.job("j").tasks[0])["start-time"] == T0 + 15
+    jobs.say("JobCanceled", "j", job="j", archive=None, spent=None, at_ms=T0 + 18)
+    view.fold(jobs.facts[-1])
+    assert [(each.state, each.start_ms) for each in source.job("j").tasks[0].current] == [("DEPLOYING", T0 + 15), ("CANCELED", -1)]
+
+
+def test_a_vertex_that_was_started_again_has_the_time_of_its_current_attempt() -> None:
+    jobs = Story()
+    accepted(jobs, "j")
+    attempt(jobs, "j", "DEPLOYING", at_ms=T0 + 1)
+    attempt(jobs, "j", "FAILED", at_ms=T0 + 2)
+    attempt(jobs, "j", "DEPLOYING", number=2, at_ms=T0 + 5)
+    attempt(jobs, "j", "FINISHED", number=2, at_ms=T0 + 8)
+    view = View({}, {}, 10)
+    view.load({})
+    for fact in jobs.facts:
+        view.fold(fact)
+    done = vertex(Source(view, lambda: T0 + 20).job("j").tasks[0])
+    assert (done["start-time"], done["end-time"], done["duration"]) == (T0 + 5, T0 + 8, 3)

@@ -110,6 +110,8 @@ class Task:
 
     def _current(self, subtask: Row, blank: Row) -> Attempt:
         number = subtask["subtask"]
+        if subtask["attempts"] and (subtask["state"] in NOT_DEPLOYED or subtask.get("waited")):  # since its job was rescaled
+            return Attempt(number, {**blank, "attempt": subtask["attempt"] + 1}, self.now_ms)
         *before, last = subtask["attempts"] or [blank]
         beside = (Attempt(number, each, self.now_ms) for each in before if each.get("beside") == last["attempt"])
         return Attempt(number, last, self.now_ms, tuple(beside))
@@ -135,8 +137,8 @@ class Task:
 
     @property
     def start_ms(self) -> int:
-        starts = [Attempt(0, each, self.now_ms).start_ms for subtask in self.subtasks for each in subtask["attempts"]]
-        return min((start for start in starts if start >= 0), default=-1)
+        """Of the current attempts, as in Flink."""
+        return min((each.start_ms for each in self.current if each.start_ms >= 0), default=-1)
 
     @property
     def end_ms(self) -> int:
@@ -180,10 +182,11 @@ class Job:
     @cached_property
     def tasks(self) -> list[Task]:
         inputs = {each["task"]: each.get("inputs") or [] for each in self.row["tasks"]}
+        anew = next((each["at_ms"] for each in reversed(self.row.get("past", ())) if each["kind"] == "JobRescaled"), None)
         return [
             Task(
                 each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.now_ms,
-                self.row["accepted_ms"] or 0,
+                anew or self.row["accepted_ms"] or 0,
             )
             for each in self.described["tasks"]
         ]  # fmt: skip
@@ -192,7 +195,7 @@ class Job:
         """Of an ended job nothing waits any more. No fact tells of a subtask that had no attempt, or what told of it lies too far back."""
         if not self.has_ended or subtask["state"] not in NOT_DEPLOYED:
             return subtask
-        return {**subtask, "state": "FINISHED" if self.state == "FINISHED" else "CANCELED"}
+        return {**subtask, "state": "FINISHED" if self.state == "FINISHED" else "CANCELED", "waited": True}
 
     @property
     def times(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from . import shapes
 from .errors import Refusal, Reply
 from .jobs import io_metrics
 from .metrics import Agg, Get, aggregated, chosen, measured
-from .source import NO_ATTEMPT, TASK_STATES, Attempt, Source, Task, duration
+from .source import TASK_STATES, Attempt, Source, Task, duration
 
 Subtask = Annotated[int, Path(ge=0)]
 TIMED = (
@@ -197,9 +197,8 @@ def _subtask(task: Task, number: int) -> Attempt:
 
 
 def _attempt(task: Task, subtask: int, number: int) -> Attempt:
-    _subtask(task, subtask)
-    for row in task.subtasks[subtask]["attempts"] or [NO_ATTEMPT]:
-        found = Attempt(subtask, row, task.now_ms)
+    current = _subtask(task, subtask)
+    for found in (current, *(Attempt(subtask, row, task.now_ms) for row in task.subtasks[subtask]["attempts"])):
         if found.number == number:
             return found
     raise Refusal(404, f"Could not find attempt {number} in subtask {subtask} of vertex {task.id}")

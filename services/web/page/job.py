@@ -16,7 +16,7 @@ from millrace.core.states import ENDED_JOB, IN_SLOT, INITIALIZING, NOT_DEPLOYED,
 from ..core.plans import inputs_of
 from . import layout
 from .folding import folded
-from .timeline import Reading, Timeline, timeline, took
+from .timeline import Reading, Timeline, last_of, timeline, took
 from .words import (
     ATTEMPTS,
     JOBS,
@@ -250,7 +250,7 @@ def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, rea
     running = {each["subtask"]: last["progress"] for each in task["subtasks"] if each["state"] == "RUNNING"
                and (last := each["attempts"][-1]).get("progress")}  # fmt: skip
     share = {n: each["tasks_done"] / each["tasks_total"] for n, each in running.items() if each.get("tasks_total")}
-    lengths = [t for each in task["subtasks"] if each["attempts"] and (t := took(each["attempts"][-1], now_ms)) is not None]
+    lengths = [lasted for lasted, _ in _lengths(task, now_ms)]
     failed = next((error for each in task["subtasks"] if (error := _error(each)) is not None and state == "FAILED"), None)
     return TaskBox(
         task["task"], _name(vertices), vertices, len(states), state, progress(task, share), done,
@@ -258,6 +258,15 @@ def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, rea
         tuple(_reads(task["task"], plan, reading)),
         tuple(_attempts(task, details, now_ms)), str((failed or {}).get("vertex") or ""), _spread(task, details, now_ms),
     )  # fmt: skip
+
+
+def _lengths(task: Row, now_ms: int) -> Iterator[tuple[int, int]]:
+    """(how long its last attempt took, subtask) of those that have one."""
+    for subtask in task["subtasks"]:
+        last = last_of(subtask)
+        lasted = took(last, now_ms) if last is not None else None
+        if lasted is not None:
+            yield lasted, subtask["subtask"]
 
 
 def _left(box: TaskBox, cause: Row) -> TaskBox:
@@ -337,7 +346,7 @@ def _rows(detail: SubtaskDetail) -> int | None:
 
 def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str:
     """Which of several subtasks took longest and which made most rows, beside those in the middle."""
-    lasted = sorted((t, each["subtask"]) for each in task["subtasks"] if each["attempts"] and (t := took(each["attempts"][-1], now_ms)))
+    lasted = sorted(each for each in _lengths(task, now_ms) if each[0])
     rows = sorted((made, n) for n, each in details.items() if (made := _rows(each)) is not None)
     parts = []
     if len(lasted) > 1 and lasted[-1][0] > lasted[(len(lasted) - 1) // 2][0]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK
-from millrace.core.states import ENDED_EXECUTION, IN_SLOT, ExecutionState
+from millrace.core.states import ENDED_EXECUTION, IN_SLOT, NOT_DEPLOYED, ExecutionState
 
 from .words import ATTEMPTS, UNKNOWN, Shown, attempt_state, length, subtask_name
 
@@ -92,6 +92,11 @@ class Timeline:
         return any(bar.high == BELOW["high"] for lane in self.lanes for bar in lane.bars)
 
 
+def last_of(subtask: Row) -> Row | None:
+    """The attempt of which the subtask's state is; None: it waits for its next one, as it does since its job was rescaled."""
+    return subtask["attempts"][-1] if subtask["attempts"] and subtask["state"] not in NOT_DEPLOYED else None
+
+
 def begun(attempt: Row) -> int | None:
     """When its slot took it."""
     since = attempt["since_ms"]
@@ -118,8 +123,8 @@ def timeline(tasks: Sequence[Row], reading: Reading, first_ms: int | None, last_
         return Timeline()
     first = min([*starts, *([first_ms] if first_ms else [])])
     last = max(last_ms or now_ms, first + 1)
-    critical = critical_path(attempts, reading, now_ms)
     states = {(task["task"], each["subtask"]): each for task in tasks for each in task["subtasks"]}
+    critical = critical_path({key: some for key, some in attempts.items() if last_of(states[key]) is not None}, reading, now_ms)
     lanes = [_lane(key, states[key], some, first, last, now_ms) for key, some in attempts.items()]
     lanes = [replace(lane, critical=(lane.task, lane.subtask) in critical) for lane in lanes]
     kept = lanes

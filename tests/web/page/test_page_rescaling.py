@@ -8,6 +8,9 @@ from starlette.testclient import TestClient
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.rescale import with_parallelism
+from services.web.page.job import _box
+from services.web.page.timeline import timeline
+from services.web.page.words import length
 from tests.web.rescaled import WHY
 
 from .seed import FINISHED, GRAPH, RUNNING, Cluster
@@ -62,3 +65,21 @@ def test_a_running_job_of_another_parallelism_has_its_plan_with_kinds(web: TestC
         cluster.job("JobRescaled", RUNNING, NOW, parallelism=parallelism, tasks=told)
         assert chain in said(web.get(f"/page/jobs/{RUNNING}").text), "etcd has the graph with which other vertices are one task"
     assert '"parallelism": 3' in web.get(f"/page/jobs/{RUNNING}?tab=configuration").text.replace("&#34;", '"')
+
+
+def test_a_task_that_waits_since_its_job_was_rescaled_shows_no_time_of_what_was_canceled(web: TestClient, cluster: Cluster) -> None:
+    cluster.accept("short", "short", NOW - 90_000, [("stock", 2)])
+    cluster.attempt("short", "stock", 0, ("task-manager-1", 0), NOW - 80_000, NOW - 39_000, "CANCELED")
+    cluster.attempt("short", "stock", 1, ("task-manager-1", 1), NOW - 80_000, NOW - 38_000, "CANCELED")
+    described = cluster.view.jobs.described("short")
+    assert described is not None
+    seen = [_box(task, {}, None, {}, NOW) for task in described["tasks"]]
+    assert (seen[0].took, seen[0].spread) == (length(42_000), f"longest [1] {length(42_000)}, median {length(41_000)}")
+    tasks = [{"task": "stock", "vertices": ["stock"], "parallelism": 2}]
+    cluster.job("JobRescaled", "short", NOW - 30_000, parallelism={"stock": 2}, tasks=tasks)
+    described = cluster.view.jobs.described("short")
+    assert described is not None
+    [box] = [_box(task, {}, None, {}, NOW) for task in described["tasks"]]
+    assert (box.state, box.took, box.spread, len(box.attempts)) == ("CREATED", "", "", 2), "its attempts are listed"
+    shown = timeline(described["tasks"], {"stock": [("@plan", "forward")]}, NOW - 90_000, None, NOW)
+    assert (len(shown.lanes), shown.critical) == (2, ())
