@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .access.login import Login
 
 CORS: dict[str, Any] = {
-    "allow_methods": ["GET", "POST", "PATCH"],
+    "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
     "allow_headers": [
         "Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Range", "traceparent", "tracestate",
     ],

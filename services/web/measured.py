@@ -8,8 +8,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from millrace.runtime.metrics import NO_ANSWER, WEB_REQUESTS
 
-from .access.roles import route_of
-from .middleware import STREAMS, Middleware
+from .access.roles import STREAMS, route_of
+from .middleware import Middleware
 
 
 class Measured(Middleware):

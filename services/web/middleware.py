@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .access.roles import STREAMS
 from .problems import Refusal, answer
 
 BODY_MOST = 1 << 20
@@ -22,7 +23,6 @@ STEP_MOST_S = 30.0
 REQUESTS_MOST = 256
 """At once."""
 STREAMS_MOST = 1500
-STREAMS = "/api/v1/streams/"
 SAFE = ("GET", "HEAD", "OPTIONS")
 REQUEST_ID = "millrace.request"
 """In the scope of a request that passed RequestId."""
@@ -163,7 +163,7 @@ class Limits(Middleware):
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        most = UPLOAD_MOST if headers.get("content-type", "").startswith("multipart/form-data") else BODY_MOST
+        most = UPLOAD_MOST if headers.get("content-type", "").lower().startswith("multipart/form-data") else BODY_MOST
         closed = {"Connection": "close"}
         too_large = Refusal(413, f"the body is larger than {most} bytes, the most that is taken here", headers=closed)
         taken, whole = 0, False

@@ -17,6 +17,7 @@ from millrace.client import errors
 from millrace.io.storage.store import StorageError
 
 from .access.audit import NotRecorded
+from .access.roles import methods_of
 from .access.who import current
 from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered, TooMany
 
@@ -130,8 +131,10 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _failed)
 
 
-async def _refused(_: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:  # the router names the methods of one route; the same path may have others
+        error.headers = {**(error.headers or {}), "Allow": ", ".join(methods_of(request.url.path))}
     return answer(error if isinstance(error, Refusal) else Refusal(error.status_code, error.detail, headers=error.headers))
 
 

@@ -131,7 +131,13 @@ def test_what_is_only_read_cannot_be_changed(web: TestClient) -> None:
     for path in ("slots", "overview", "leaders", "taskmanagers", "jobs/j"):
         answer = web.post(f"/api/v1/{path}", json={})
         assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
-        assert answer.headers["allow"] == "GET"
+        assert answer.headers["allow"] == "GET, HEAD"
+
+
+def test_a_wrong_method_is_told_all_that_its_path_has(web: TestClient) -> None:
+    assert web.put("/api/v1/jobs").headers["allow"] == "GET, HEAD, POST"
+    assert web.post("/api/v1/schedules/nightly").headers["allow"] == "DELETE, GET, HEAD, PUT"
+    assert web.post("/api/v1/streams/jobs").headers["allow"] == "GET"
 
 
 def test_its_description_has_the_answers_that_it_gives(web: TestClient) -> None:

@@ -17,11 +17,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..flink.paths import DASHBOARD
-from ..middleware import REQUEST_ID, STREAMS, Middleware, is_own
+from ..middleware import REQUEST_ID, Middleware, is_own
 from ..problems import Refusal, answer, failed
 from .cookies import COOKIES_MOST, cookie_of
 from .rates import Rates, network
-from .roles import Needs, changes, needed
+from .roles import STREAMS, Needs, changes, needed
 from .settings import Access
 from .who import ANYBODY, COOKIE, NOBODY, Who, current
 

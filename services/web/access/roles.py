@@ -15,6 +15,7 @@ _ORDER: tuple[Needs, ...] = ("nobody", *ROLES)
 Rules = Mapping[str, Sequence[tuple["re.Pattern[str]", Needs, str]]]
 FILES, NO_ROUTE = f"{DASHBOARD}/{{file}}", "other"
 """What requests of the dashboard's files are counted as, and those that stand in no table."""
+STREAMS = "/api/v1/streams/"
 
 TABLE = """
 nobody    GET    /healthz
@@ -234,6 +235,12 @@ def needed(method: str, path: str) -> Needs | None:
     rules = _OWN if asked is None else _FLINK
     found = [needs for pattern, needs, _ in rules.get(method, ()) if pattern.fullmatch(path if asked is None else asked)]
     return max(found, key=_ORDER.index, default=None)
+
+
+def methods_of(path: str) -> list[str]:
+    """What a path of ours may be asked by."""
+    found = [method for method, rules in _OWN.items() if any(pattern.fullmatch(path) for pattern, _, _ in rules)]
+    return sorted([*found, "HEAD"] if "GET" in found and not path.startswith(STREAMS) else found)
 
 
 def route_of(method: str, path: str) -> str:

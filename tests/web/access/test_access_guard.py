@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from services.web.access import guard, tokens
 from services.web.access.rates import Rates
+from services.web.access.roles import TABLE
 from services.web.access.who import COOKIE
 from services.web.settings import WebSettings
 from tests.web.access.logins import access_of, login_of, tokens_of
@@ -329,6 +330,12 @@ def test_pages_of_a_listed_origin_may_use_a_token_and_no_cookie(tmp_path: Path) 
     allowed = web.options("/api/v1/jobs", headers={**listed, **asks})
     assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, "https://board.example")
     assert "access-control-allow-credentials" not in allowed.headers
+    rows = [row.split()[1:] for row in TABLE.splitlines() if row and " /api/" in row]
+    refused = [
+        (method, path) for method, path in rows
+        if web.options(path, headers={**listed, **asks, "Access-Control-Request-Method": method}).status_code != 200
+    ]  # fmt: skip
+    assert refused == []
     assert "access-control-allow-origin" not in web.options("/api/v1/jobs", headers={**other, **asks}).headers
     operator = scene.client("operator")
     assert operator.post("/api/v1/jobs", json=GRAPH, headers=listed).status_code == 201
