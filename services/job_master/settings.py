@@ -11,6 +11,8 @@ from millrace.runtime.settings import ServiceSettings
 from .core.state import Settings
 
 DEFAULTS = Settings()
+OF_HADOOP = {"s3": "s3a", "gcs": "gs"}
+"""Schemes that fsspec has for storage -> those that Spark reads and writes the same places by."""
 
 
 class JobMasterSettings(ServiceSettings):
@@ -36,5 +38,6 @@ class JobMasterSettings(ServiceSettings):
 
     def deciding(self) -> dict[str, Any]:
         """What the machine is given in its log."""
-        exchange = f"{self.storage_url.rstrip('/')}/exchange"
+        scheme, there, place = self.storage_url.rstrip("/").partition("://")
+        exchange = f"{OF_HADOOP.get(scheme, scheme)}{there}{place}/exchange"
         return {"exchange_url": exchange, "moves_most": self.moves_most, "heartbeat_ms": self.heartbeat_ms}
