@@ -25,7 +25,7 @@ from .flink.fetcher import MetricFetcher
 from .follow import Follows
 from .kept import Kept
 from .measured import Measured
-from .middleware import Head, Limits, Names, RequestId, SameOrigin, SecurityHeaders
+from .middleware import Ending, Head, Limits, Names, RequestId, SameOrigin, SecurityHeaders
 from .once import add_document
 from .problems import add_handlers
 from .processes import Processes
@@ -94,6 +94,7 @@ def application(
     names = list(allowed_hosts) or (["127.0.0.1", "localhost", "[::1]", host] if is_loopback(host) else [])
     if names:
         app.add_middleware(Names, names=names)
+    app.add_middleware(Ending)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(FlinkErrors)
     app.add_middleware(RequestId)

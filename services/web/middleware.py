@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -61,6 +62,30 @@ class RequestId(Middleware):
             await send(message)
 
         await self._app(scope, receive, send_with_id)
+
+
+class Ending(Middleware):
+    """Answers what is still under way when the process ends: the server cancels that, and its own answer is a bare 500."""
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        except asyncio.CancelledError:
+            if begun:
+                raise
+            again = {"Retry-After": "1", "Connection": "close"}
+            refusal = Refusal(503, "this web service ends just now; ask again", headers=again)
+            if scope["method"] not in SAFE:
+                what = "this web service ends just now; whether the request was carried out is not known: look, or ask again"
+                refusal = Refusal(503, what, "outcome-unknown", headers=again)
+            await answer(refusal)(scope, receive, send)
 
 
 class Names(Middleware):

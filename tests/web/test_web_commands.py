@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ class Cluster:
         self.traces: list[str | None] = []
         self.fails: Exception | None = None
         self.asked: list[Any] = []
+        self.waiting = False
         self.go_on = threading.Event()
         self.go_on.set()
 
@@ -80,6 +82,7 @@ class Cluster:
     def close(self) -> None: ...
 
     def _answer(self) -> None:
+        self.waiting = True
         assert self.go_on.wait(60)
         if self.fails is not None:
             raise self.fails
@@ -266,3 +269,45 @@ def test_without_kafka_nothing_is_sent_and_nobody_waits() -> None:
     with pytest.raises(KafkaAway):
         asyncio.run(commands.cancel("j"))
     commands.close()
+
+
+@pytest.mark.parametrize(("method", "path", "query", "kind"), [
+    ("POST", "/api/v1/jobs/j/cancel", "", "urn:millrace:outcome-unknown"),
+    ("GET", "/api/v1/jobs", "archived=true", "urn:millrace:service-unavailable"),
+    ("PATCH", "/v1/jobs/j", "mode=cancel", None),
+])  # fmt: skip
+def test_what_is_under_way_when_the_process_ends_is_told_to_ask_again(method: str, path: str, query: str, kind: str | None) -> None:
+    """The server cancels what does not end in time, and would answer with a bare 500."""
+    view = View({}, {}, 10)
+    view.load({})
+    cluster = Cluster()
+    cluster.go_on.clear()
+    commands = Commands(lambda: cluster)  # type: ignore[arg-type,return-value]  # it has what is called
+    told: list[Any] = []
+
+    async def scene() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        headers = [(b"host", b"127.0.0.1")]
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": headers,
+            "scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "root_path": "",
+        }  # fmt: skip
+        under_way = asyncio.ensure_future(application(view, lambda: Follows("", 0), commands)(scope, receive, send))
+        while not cluster.waiting:
+            assert not under_way.done(), told
+            await asyncio.sleep(0.01)
+        under_way.cancel()
+        await under_way
+
+    asyncio.run(scene())
+    cluster.go_on.set()
+    commands.close()
+    start, body = told
+    found = json.loads(body["body"])
+    assert (start["status"], dict(start["headers"])[b"retry-after"], found.get("type")) == (503, b"1", kind)
+    assert (found["detail"] if kind is not None else found["errors"][0]).startswith("this web service ends just now")
