@@ -139,12 +139,14 @@ BAD: dict[str, tuple[object, list[str]]] = {
     ),
     "parallelism no number": (
         graph(
-            {"a": {**CSV, "parallelism": 1.5}, "b": {**CSV, "parallelism": True}, "c": {**CSV, "parallelism": "two"}}
-        ),
+            {"a": {**CSV, "parallelism": 1.5}, "b": {**CSV, "parallelism": True}, "c": {**CSV, "parallelism": "two"},
+             "d": {**CSV, "parallelism": "-1"}}
+        ),  # fmt: skip
         [
             "vertices.a.parallelism: must be a whole number, not 1.5",
             "vertices.b.parallelism: must be a whole number, not true",
             "vertices.c.parallelism: must be a whole number, not the text 'two'",
+            "vertices.d.parallelism: must be at least 1, not the text '-1'",
         ],
     ),
     "the same rows n times: no input": (

@@ -130,7 +130,7 @@ def as_text(value: object) -> object:
 
 def as_count(value: object) -> object:
     """A parameter makes a number a text: `parallelism: ${n}`."""
-    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else value
 
 
 def as_number(value: object) -> object:
