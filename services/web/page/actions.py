@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 
 from millrace.cli.fates import Fate, Found, fate_of
-from millrace.client import Millrace, MillraceError, NotFound, new_id
+from millrace.client import Millrace, MillraceError, NotFound, Refused, new_id
 from millrace.client.dead_letters import Letter
 from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
 from millrace.core.origins import again as run_again
@@ -142,6 +142,8 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         row, _ = view.ask(lambda view: view.jobs.row(job))
         if row is None:
             raise NotFound(f"there is no job {job} among those that are shown")
+        if row["status"] not in ENDED_JOB:
+            raise Refused(f"job {job} is {row['status']}: it can be run again once it has ended")
         known = await reads.job(row)
         if not known.graph:
             raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")

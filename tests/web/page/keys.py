@@ -230,6 +230,7 @@ def _repairs(hands: Hands) -> None:
     hands.view.locator("h1 + .st", has_text="Running").wait_for()
     hands.view.locator(".node", has_text="waits").get_by_text("sql", exact=True).wait_for()
     hands.looked_at("repaired")
+    _opened(hands, hands.job)
     hands.asked("Run again", "Leave it")
     hands.tab_to("Run again")
     hands.press("Enter")

@@ -263,6 +263,14 @@ def test_a_job_is_run_again_as_it_was_stored(web: TestClient, cluster: Cluster) 
     assert graph["origin"] == {"job": FINISHED}
 
 
+def test_a_job_that_has_not_ended_is_not_run_again(web: TestClient, cluster: Cluster) -> None:
+    assert f"/page/jobs/{FINISHED}/again" in web.get(f"/page/jobs/{FINISHED}").text
+    assert "/again" not in web.get(f"/page/jobs/{RUNNING}").text
+    for answer in (web.get(f"/page/jobs/{RUNNING}/again"), web.post(f"/page/jobs/{RUNNING}/again", data={"token": token(web)})):
+        assert f"job {RUNNING} is RUNNING: it can be run again once it has ended" in said(answer.text)
+    assert cluster.sent == []
+
+
 def test_a_job_that_failed_can_be_repaired_from_its_page(web: TestClient, cluster: Cluster) -> None:
     assert f"/page/jobs/{FAILED}/repair" in web.get(f"/page/jobs/{FAILED}").text
     assert "/repair" not in web.get(f"/page/jobs/{FINISHED}").text
