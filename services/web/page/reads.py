@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -19,6 +20,7 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Entry
+from millrace.runtime.logs import Redaction
 
 from ..api.questions import what_it_does
 from ..commands import Commands
@@ -177,11 +179,22 @@ def redacted(graph: Mapping[str, Any]) -> str:
 
 
 SECRET = ("secret", "password", "passwd", "token", "credential", "access.key", "accesskey", "account.key", "private", "apikey")
+HIDDEN = "(not shown)"
+_GIVEN = re.compile(rf"((?:{'|'.join(map(re.escape, SECRET))}|signature|(?<=[?&])sig)[\w.-]{{0,40}}=)[^\s&;\"']+", re.IGNORECASE)
 
 
 def _redacted(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         return {key: _redacted(each, str(key)) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redacted(each, name) for each in value]
-    return "(not shown)" if isinstance(value, str) and any(word in name.lower() for word in SECRET) else value
+    if isinstance(value, list | tuple):  # arguments of a script: the value of an option is the next of them
+        before = ["", *(each if isinstance(each, str) and each.startswith("-") and "=" not in each else "" for each in value)]
+        return [_redacted(each, f"{name}{option}") for each, option in zip(value, before, strict=False)]
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if any(word in name.lower() for word in SECRET) else _without_secrets(value)
+
+
+def _without_secrets(text: str) -> str:
+    """Without those that an address or an option has in itself."""
+    text = Redaction().text(text)
+    return _GIVEN.sub(rf"\1{HIDDEN}", text) if "://" in text or text.startswith("-") else text

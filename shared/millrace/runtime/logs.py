@@ -28,8 +28,8 @@ import structlog
 # With those of Spark's and Hadoop's settings, which a TaskManager's may hold (fs.s3a.access.key, fs.azure.account.key.NAME).
 _SECRET = r"(?:token|secret|password|passwd|authorization|credential|(?:access|account|private).?key)"
 _SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
-_SECRET_OPTION = re.compile(  # of a JVM
-    rf"""(-D(?=[^=\s"']{{0,100}}{_SECRET})[^=\s"']{{1,200}}=)(?:"[^"]*"|'[^']*'|[^\s"']+)""", re.IGNORECASE
+_SECRET_OPTION = re.compile(  # of a JVM; looked for where a name begins, else a text of "-D-D-D..." takes seconds
+    rf"""((?<![\w.-])-D(?=[\w.-]{{0,100}}{_SECRET})[^=\s"']{{1,200}}=)(?:"[^"]*"|'[^']*'|[^\s"']+)""", re.IGNORECASE
 )
 _BEARER = re.compile(r"(bearer\s+)[a-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]+(?=@)")
