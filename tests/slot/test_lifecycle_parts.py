@@ -436,6 +436,26 @@ def test_an_attempt_that_is_killed_while_a_step_of_the_warming_hangs_ends(tmp_pa
     asyncio.run(kill())
 
 
+def test_a_probe_that_starts_python_anew_has_as_much_time_as_the_first(tmp_path: Path) -> None:
+    """After an attempt with variables. On a machine whose cores are busy its JVM was taken for one that hangs, and replaced."""
+
+    class Answers(Deaf):
+        async def ask(self, body: wire.ControlOrder, within_s: float) -> wire.ControlAnswer:
+            return cast(wire.ControlAnswer, {"ok": True, "replace": None})
+
+    async def reset() -> None:
+        slot = driver.Driver(SlotConfig(slot="slot-1", folder=str(tmp_path), python=sys.executable), cast(Children, None), "", {})
+        slot.exited = asyncio.get_running_loop().create_future()
+        slot._control = cast(Child, Answers())
+        assert slot.probe_s == driver.START_S
+        for had_variables, expected in [(False, driver.RESET_S), (True, driver.START_S)]:
+            slot.probe_s = driver.RESET_S  # of one that has succeeded
+            await slot.reset(had_variables)
+            assert slot.probe_s == expected
+
+    asyncio.run(reset())
+
+
 def test_a_control_process_that_is_lost_loses_the_jvm(tmp_path: Path) -> None:
     """It alone can prepare that for the next attempt."""
 

@@ -64,6 +64,7 @@ class Driver:
         self._lost = ""  # why: an answer that comes late must not be taken for that of the next question
         self._unwarmed = 1  # steps of the warming that were not begun, as far as is known
         self._warms = False
+        self.probe_s: float = START_S  # what a probe may take: long, where it starts Python's daemon
 
     def launch(self, java: str, spark_home: str, options: list[str]) -> None:
         """Starts the JVM's process."""
@@ -155,11 +156,12 @@ class Driver:
             self._children, lambda channel: attempt.main(channel, self.port, self.secret, self.application_id), self.log.write
         )
         try:
-            probe = asyncio.ensure_future(self._ask({"do": "probe"}, RESET_S if self.attempts else START_S))
+            probe = asyncio.ensure_future(self._ask({"do": "probe"}, self.probe_s))
             attached: wire.Attached
             attached, _ = await asyncio.gather(spare.answer(ATTACH_S), probe)
             if not attached["attached"]:
                 raise DriverLost(attached["reason"])
+            self.probe_s = RESET_S
         except BaseException as error:
             probe.cancel()
             await asyncio.gather(probe, return_exceptions=True)
@@ -196,6 +198,8 @@ class Driver:
         answer = await self._ask({"do": "reset", "had_variables": had_variables}, RESET_S)
         if (reason := answer["replace"]) is not None:
             raise DriverLost(reason)
+        if had_variables:  # daemons of that attempt were ended: on a busy machine, new ones take as long as a JVM's first
+            self.probe_s = START_S
 
     async def warm(self) -> None:
         """Lets the JVM be led through what jobs do, until `pause`."""
