@@ -259,6 +259,19 @@ def test_a_machine_has_a_handler_for_all_that_it_can_be_given_and_no_other(servi
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_all_handlers_are_of_one_style_and_nothing_else_has_their_names(service: str) -> None:
+    """`on_<message>(state, body, envelope)`: who knows one service knows all."""
+    found = {}
+    for path in sorted((ROOT / "services" / service.replace("-", "_") / "core").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("on_"):
+                found[f"{path.stem}.{node.name}"] = [each.arg for each in node.args.args]
+    handlers = {f"{each.__module__.rpartition('.')[2]}.{each.__name__}" for each in HANDLERS[service].values()}
+    assert {name: arguments for name, arguments in found.items() if arguments != ["state", "body", "envelope"]} == {}
+    assert set(found) == handlers
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(service: str) -> None:
     """By the classes that its core makes."""
     made = set()

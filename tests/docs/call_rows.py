@@ -239,10 +239,10 @@ SLOT_MANAGER = (
     ), cli="show", rest=JOB, done_by=("resource_manager/core/queue.py:_give_up",), scenario=TOO_LARGE),
     Call("checkTaskManagerTimeouts, of idle ones", tests=(f"{DRAINING}test_one_that_is_idle_is_asked_and_stopped_when_it_agrees",
                                                           f"{DRAINING}test_a_slot_that_is_granted_meanwhile_keeps_it"),
-         cli="taskmanagers", rest=TASK_MANAGERS, done_by=("resource_manager/core/providing.py:on_ticked",),
+         cli="taskmanagers", rest=TASK_MANAGERS, done_by=("resource_manager/core/providing.py:look_after",),
          scenario="tests/transcripts/workers.txt"),
     Call("checkSlotRequestTimeouts", tests=(f"{JM}test_the_queue_time_out_fails_a_job_that_got_no_slot",), cli="show", rest=JOB,
-         done_by=("job_master/core/scheduling.py:on_ticked",), scenario="tests/transcripts/time_outs.txt"),
+         done_by=("job_master/core/scheduling.py:act_on_timers",), scenario="tests/transcripts/time_outs.txt"),
 )  # fmt: skip
 
 JOB_MASTER = (

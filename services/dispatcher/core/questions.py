@@ -31,20 +31,20 @@ Outputs = Iterator[Output]
 Live = Callable[[State, JobRequest, Envelope, LiveJob], Outputs]
 
 
-def on_client(state: State, record: Client, envelope: Envelope) -> Outputs:
+def on_client(state: State, body: Client, envelope: Envelope) -> Outputs:
     """A record of client.commands, as the client port understood it."""
-    request = record.request
-    if record.refusal is not None:
-        yield answers.park(answers.letter(record, record.refusal), envelope.at_ms, record.refusal.reason)
+    request = body.request
+    if body.refusal is not None:
+        yield answers.park(answers.letter(body, body.refusal), envelope.at_ms, body.refusal.reason)
     elif isinstance(request, client.SubmitJob):
-        submitted = submission.job_request(record, request)
-        refusal = submission.refusal(state, record, submitted)
+        submitted = submission.job_request(body, request)
+        refusal = submission.refusal(state, body, submitted)
         if refusal is not None:
             yield from reject(submitted, envelope.at_ms, **refusal)
         else:
             yield from answer(state, submitted, envelope)
     elif isinstance(request, client.AboutJob):
-        yield from answer(state, answers.job_request(record, request), envelope)
+        yield from answer(state, answers.job_request(body, request), envelope)
     else:
         assert request is not None, "a Client record has a request or a refusal"
         yield from OTHER_REQUESTS[type(request)].answer(state, request, envelope)

@@ -31,28 +31,20 @@ from . import (
     births,
     blocking,
     earlier,
-    heartbeats,
     holding,
     inspection,
     lifecycle,
-    scheduling,
     suspension,
+    ticks,
 )
 from .plans import compile_stored
 from .state import State
-
-
-def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
-    yield from inspection.answer_overdue(state)
-    yield from scheduling.on_ticked(state, body, envelope)
-    yield from heartbeats.beat(state)
-
 
 HANDLERS: dict[type, Handler] = {
     Configured: births.on_configured,
     Born: births.on_born,
     PeerBorn: births.on_peer_born,
-    Ticked: on_ticked,
+    Ticked: ticks.on_ticked,
     PassedOver: bad_records.on_passed_over,
     # from the Dispatcher
     jobs.StartJob: lifecycle.on_start_job,

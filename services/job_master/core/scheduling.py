@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import Plan
-from millrace.core.machine import Envelope, Output, Say, Ticked
+from millrace.core.machine import Output, Say
 from millrace.core.messages.slots import CancelTasks, DeployTask
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 from millrace.core.topics import Scope
@@ -34,18 +34,18 @@ PART_MS = 5_000
 """So long a gang of which a part has slots waits for the others, which were granted with them. They are offered within a tick or two."""
 
 
-def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
+def act_on_timers(state: State, at_ms: AtMs) -> Iterator[Output]:
     """Jobs that waited too long for a slot fail; retries that are due are scheduled."""
     for name in [name for name, due in state.due.items() if due <= state.now_ms]:
         job = state.jobs[name]
         before = job.status
         if job.queue_due_ms is not None and job.queue_due_ms <= state.now_ms and job.status not in ENDING_JOB:
-            waited = envelope.at_ms - job.accepted_ms
+            waited = at_ms - job.accepted_ms
             message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
-            fail(job, fault("timeout", message), envelope.at_ms)
+            fail(job, fault("timeout", message), at_ms)
         if job.part_due_ms is not None and job.part_due_ms <= state.now_ms and job.status not in ENDING_JOB:
-            resetting.begin_again(state, job, envelope.at_ms)
-        yield from advance(state, job, envelope.at_ms, before)
+            resetting.begin_again(state, job, at_ms)
+        yield from advance(state, job, at_ms, before)
 
 
 def advance(

@@ -33,7 +33,7 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
     state.limits = settings_of(Settings, body)
     state.waiting = waiting_of(state)
     yield from registration.adjust_heartbeats(state, before)
-    yield from providing.on_configured(state, envelope.at_ms)
+    yield from providing.begin_term(state, envelope.at_ms)
 
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:

@@ -27,7 +27,7 @@ LIST_AGAIN_MS = 2_000  # after the provider has not answered
 Outputs = Iterator[Output]
 
 
-def on_configured(state: State, at_ms: AtMs) -> Outputs:
+def begin_term(state: State, at_ms: AtMs) -> Outputs:
     """A new leader. What the provider has is asked anew: the last one may have died between two effects."""
     limits = state.limits
     if limits.provider:
@@ -42,7 +42,7 @@ def on_configured(state: State, at_ms: AtMs) -> Outputs:
         ))  # fmt: skip
 
 
-def on_ticked(state: State, envelope: Envelope) -> Outputs:
+def look_after(state: State, envelope: Envelope) -> Outputs:
     if not state.limits.provider:
         return
     now_ms, at_ms = envelope.now_ms, envelope.at_ms

@@ -20,6 +20,6 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from shards.give_up(state, now_ms)
     yield from blocklist.unblock_overdue(state, now_ms, envelope.at_ms)
     yield from slot_manager.grant(state, envelope)  # first: no job is sent a reason to wait for what it gets
-    yield from providing.on_ticked(state, envelope)
+    yield from providing.look_after(state, envelope)
     yield from queue.notify(state, now_ms, envelope.at_ms)
     yield from asking.answer_overdue(state, now_ms)

@@ -72,13 +72,13 @@ def the_list_is_not_looked_at() -> None:
     around_handler(RESOURCE_MANAGER, WorkersListed, listed)
 
 
-@mutant(33, "resource_manager/core/providing.py:on_ticked", "a new life starts TaskManagers beside those that run")
+@mutant(33, "resource_manager/core/providing.py:look_after", "a new life starts TaskManagers beside those that run")
 def nothing_has_to_be_listed_first() -> None:
     def configured(original: Any, state: Any, at_ms: Any) -> Any:
         yield from original(state, at_ms)
         state.workers.listed = bool(state.limits.provider)
 
-    around(providing, "on_configured", configured)
+    around(providing, "begin_term", configured)
 
 
 @mutant(33, "resource_manager/core/providing.py:_drain", "those that nobody needs stay")

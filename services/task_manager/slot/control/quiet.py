@@ -1,4 +1,4 @@
-"""Ending what an attempt left running in a JVM and in its Python workers."""
+"""The control process: it ends what an attempt left running in a JVM and in its Python workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt can leave behind in a JVM, and how each of it is taken away.
+"""The control process: what an attempt can leave behind in a JVM, and how each of it is taken away.
 
 A session of its own, with its own shared state, already keeps apart: temporary views and functions, settings, the current
 database, global temporary views, databases, tables, functions, the warehouse folder and the cache of queries. The rest is here.

@@ -1,4 +1,4 @@
-"""Leading a JVM through what jobs do, while its slot has nothing else to do, so that its first job meets compiled code."""
+"""The control process: it leads an idle JVM through what jobs do, so that the first job of its slot meets compiled code."""
 
 from __future__ import annotations
 
