@@ -86,6 +86,7 @@ def test_ctrl_c_ends_a_stack_in_the_foreground_and_its_data_stays(commands: list
     assert (stack.folder / "etcd").is_dir()
 
 
+@pytest.mark.long
 def test_an_application_has_its_result_as_its_exit_code_and_leaves_nothing(commands: list[Command], tmp_path: Path) -> None:
     """As docs/submitting.md has it."""
     (tmp_path / "hello.yaml").write_text('name: hello\nvertices: {hello: {sql: "SELECT \'Hello\' AS word"}}\n')

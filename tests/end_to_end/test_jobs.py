@@ -51,6 +51,7 @@ def test_a_script_as_for_spark_submit(running: RunningStack, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.long
 def test_static_settings_give_a_job_a_jvm_of_its_own(running: RunningStack, tmp_path: Path) -> None:
     code = """
         from pyspark.sql import SparkSession

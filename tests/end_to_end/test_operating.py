@@ -95,6 +95,7 @@ def test_a_job_is_seen_in_the_json_and_so_it_is_after_a_kill(running: RunningSta
     assert web.rows() == before
 
 
+@pytest.mark.long
 def test_it_ends_when_asked_and_what_happens_meanwhile_is_seen_after(running: RunningStack, web: Web) -> None:
     web.process.terminate()
     assert web.process.wait(LIMIT_S) == 0

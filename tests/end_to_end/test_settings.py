@@ -13,6 +13,7 @@ from services.task_manager.settings import PYSPARK
 from tests.end_to_end.running import processes_of
 
 
+@pytest.mark.long
 def test_a_python_without_pyspark(stacks_home: Path, tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.simulation.blocking import BLOCKED
 from tests.simulation.running import run_seed
+from tests.simulation.seeds import each_seed
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(range(8), first=4)
 def test_no_slot_of_a_blocked_host_is_granted_whatever_happens(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, shape=BLOCKED).failure is None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.simulation.gangs import two_halves
+from tests.simulation.seeds import each_seed
 from tests.simulation.trial import quiet_logs
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_seed(range(6), first=3)
 def test_two_gangs_that_have_a_part_each_end_one_after_the_other(seed: int) -> None:
     quiet_logs()
     two_halves(seed)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.simulation.providing import workers_come_and_go
+from tests.simulation.seeds import each_seed
 from tests.simulation.trial import quiet_logs
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_seed(range(12), first=6)
 def test_task_managers_come_when_slots_are_short_and_go_when_they_are_idle(seed: int) -> None:
     quiet_logs()
     workers_come_and_go(seed)

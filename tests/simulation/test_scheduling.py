@@ -6,10 +6,11 @@ import pytest
 
 from tests.simulation.missing import missed_times, one_at_a_time
 from tests.simulation.scheduling import schedules_run
+from tests.simulation.seeds import each_seed
 from tests.simulation.trial import quiet_logs
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_seed(range(6), first=3)
 def test_each_time_of_a_schedule_is_run_once_whoever_dies(seed: int) -> None:
     quiet_logs()
     schedules_run(seed)

@@ -9,15 +9,16 @@ import pytest
 from tests.simulation.placing import PACKED, SPREAD
 from tests.simulation.profiles import PROFILED
 from tests.simulation.running import run_seed
+from tests.simulation.seeds import each_seed
 from tests.simulation.sharing import SHARED
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(range(8), first=4)
 def test_quotas_and_shares_hold_whatever_happens(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, shape=SHARED).failure is None
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_seed(range(6), first=3)
 def test_no_attempt_runs_in_a_slot_that_does_not_satisfy(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, shape=PROFILED).failure is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.seeds import each_seed
 from tests.simulation.silent import (
     a_shard_is_given_up,
     a_shard_stays_away,
@@ -14,7 +15,7 @@ from tests.simulation.silent import (
 from tests.simulation.trial import quiet_logs
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(range(8), first=4)
 def test_a_shard_that_stays_away_starves_nobody_else(seed: int) -> None:
     quiet_logs()
     a_shard_stays_away(seed)
@@ -36,7 +37,7 @@ def test_who_asks_for_the_longest_names_ends_nobody() -> None:
     names_are_long(0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_seed(range(6), first=3)
 def test_who_reads_all_jobs_page_by_page_has_each_once(seed: int) -> None:
     quiet_logs()
     lists_go_on(seed)

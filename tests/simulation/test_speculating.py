@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.simulation.seeds import each_seed
 from tests.simulation.speculating import beside, second_attempts
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(range(8), first=4)
 def test_of_two_attempts_one_counts_whoever_dies(seed: int) -> None:
     assert beside(second_attempts(seed)), "no subtask had two"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.simulation.running import run_seed
+from tests.simulation.seeds import each_seed
 from tests.simulation.strangers import KINDS, STRANGERS
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_seed(range(8), first=4)
 def test_what_others_put_there_is_taken_up_once_and_what_the_log_knows_is_not_lost(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, kinds=KINDS, shape=STRANGERS).failure is None

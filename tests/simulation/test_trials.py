@@ -13,6 +13,7 @@ import pytest
 from millrace.core.topics import RESOURCE_MANAGER, Topology
 from tests.simulation.book import FENCED_MS, Book, Living
 from tests.simulation.faults import ALL, RARE
+from tests.simulation.seeds import each_seed
 from tests.simulation.slots import Timing, all_finish
 from tests.simulation.trial import Trial, quiet_logs
 from tests.simulation.world import PacedBus, World
@@ -25,12 +26,12 @@ def _quiet() -> None:
     quiet_logs()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_seed(range(12), first=6)
 def test_all_jobs_end_once_whatever_happens(seed: int) -> None:
     Trial(seed, faults=16).run()
 
 
-@pytest.mark.parametrize("seed", (201, 202, 203, 204, 205, 206))
+@each_seed((201, 202, 203, 204, 205, 206), first=3)
 def test_logs_that_lose_their_ends_lose_no_job(seed: int) -> None:
     trial = Trial(seed, faults=8, kinds=("cut", "cut", "kill", "pause", "broker"))
     trial.run()

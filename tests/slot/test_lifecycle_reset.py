@@ -232,6 +232,7 @@ def test_what_a_jvm_unpacks_lies_in_its_own_folder(slot: Slot) -> None:
     assert not list(Path(tempfile.gettempdir()).glob(f"hsperfdata_*/{pid}"))
 
 
+@pytest.mark.long
 def test_a_jar_that_was_added_is_a_reason_for_a_new_jvm(slot: Slot) -> None:
     slot.seen.clear()
     jar = "__import__('glob').glob(__import__('os').path.dirname(__import__('pyspark').__file__) + '/jars/jsr305*.jar')[0]"
@@ -240,6 +241,7 @@ def test_a_jar_that_was_added_is_a_reason_for_a_new_jvm(slot: Slot) -> None:
     assert slot.value("sc._jsc.sc().addedJars().toString()") == slot.value("sc._jsc.sc().addedJars().toString()")
 
 
+@pytest.mark.long
 def test_a_context_that_was_really_stopped_is_a_reason_for_a_new_jvm(slot: Slot) -> None:
     slot.seen.clear()
     slot.run("sc._jsc.sc().stop()")

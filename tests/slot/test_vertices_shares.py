@@ -237,32 +237,40 @@ def hundred(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return {kind: folder / kind for kind in KINDS}
 
 
-@pytest.mark.parametrize(
-    ("queries", "needed"),
-    [
-        (["SELECT a FROM src WHERE b > 3"], "(((`b` IS NOT NULL)) AND ((`b` > 3)))"),
-        (["SELECT x.a FROM src AS x WHERE x.b > 3 AND x.c LIKE 'x1%'"], True),
-        (["SELECT a FROM src WHERE c = 'it\\'s b; -- `c` \"x\"' OR c = 'x2'"], True),
-        (["SELECT a FROM src WHERE c = 'src.c' OR c = 'x2'"], None),  # a text that looks like a column's name
-        (["SELECT a FROM src WHERE `d e` >= DATE'2024-01-05' AND f < TIMESTAMP'2024-01-08 12:00:00'"], True),
-        (["SELECT a FROM src WHERE b IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)"], True),
-        (["SELECT a FROM src WHERE b > 3", "SELECT c FROM src WHERE b = 1"], True),
-        (["SELECT count(*) AS n FROM src WHERE b > 3 AND b < 2"], True),
-        (["SELECT x.a FROM src x JOIN src y ON x.b = y.b WHERE x.b > 5 AND y.a < 90"], True),
-        (["SELECT k.b FROM (VALUES (1), (2)) AS k(b) LEFT JOIN src ON k.b = src.b WHERE k.b < 2"], True),
-        (["SELECT src.b, k.b FROM src LEFT JOIN (VALUES (1), (2)) AS k(b) ON k.b = src.b AND src.b < 2"], None),
-        (["SELECT a FROM src WHERE b > 3", "SELECT c FROM src"], None),
-        (["SELECT a FROM src"], None),
-        (["SELECT a FROM src WHERE f < now()"], None),
-        (["SELECT a FROM src WHERE rand() < 2"], None),
-        (["SELECT a FROM src WHERE b > (SELECT min(b) FROM src)"], None),
-        (["SELECT a FROM src WHERE EXISTS (SELECT 1 FROM src AS y WHERE y.a > src.b AND y.b > 5)"], None),
-        (["SELECT a FROM src LIMIT 5"], None),
-        (["SELECT a, rank() OVER (ORDER BY a) AS r FROM src WHERE b = 5"], True),
-        (["SELECT * FROM (SELECT a, b, rank() OVER (ORDER BY a) AS r FROM src) WHERE b = 5"], None),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
+NEEDED: list[tuple[list[str], str | bool | None]] = [
+    (["SELECT a FROM src WHERE b > 3"], "(((`b` IS NOT NULL)) AND ((`b` > 3)))"),
+    (["SELECT x.a FROM src AS x WHERE x.b > 3 AND x.c LIKE 'x1%'"], True),
+    (["SELECT a FROM src WHERE c = 'it\\'s b; -- `c` \"x\"' OR c = 'x2'"], True),
+    (["SELECT a FROM src WHERE c = 'src.c' OR c = 'x2'"], None),  # a text that looks like a column's name
+    (["SELECT a FROM src WHERE `d e` >= DATE'2024-01-05' AND f < TIMESTAMP'2024-01-08 12:00:00'"], True),
+    (["SELECT a FROM src WHERE b IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)"], True),
+    (["SELECT a FROM src WHERE b > 3", "SELECT c FROM src WHERE b = 1"], True),
+    (["SELECT count(*) AS n FROM src WHERE b > 3 AND b < 2"], True),
+    (["SELECT x.a FROM src x JOIN src y ON x.b = y.b WHERE x.b > 5 AND y.a < 90"], True),
+    (["SELECT k.b FROM (VALUES (1), (2)) AS k(b) LEFT JOIN src ON k.b = src.b WHERE k.b < 2"], True),
+    (["SELECT src.b, k.b FROM src LEFT JOIN (VALUES (1), (2)) AS k(b) ON k.b = src.b AND src.b < 2"], None),
+    (["SELECT a FROM src WHERE b > 3", "SELECT c FROM src"], None),
+    (["SELECT a FROM src"], None),
+    (["SELECT a FROM src WHERE f < now()"], None),
+    (["SELECT a FROM src WHERE rand() < 2"], None),
+    (["SELECT a FROM src WHERE b > (SELECT min(b) FROM src)"], None),
+    (["SELECT a FROM src WHERE EXISTS (SELECT 1 FROM src AS y WHERE y.a > src.b AND y.b > 5)"], None),
+    (["SELECT a FROM src LIMIT 5"], None),
+    (["SELECT a, rank() OVER (ORDER BY a) AS r FROM src WHERE b = 5"], True),
+    (["SELECT * FROM (SELECT a, b, rank() OVER (ORDER BY a) AS r FROM src) WHERE b = 5"], None),
+]
+"""Queries -> the filter that their source gets by them, whether it gets one, or None."""
+OF_EACH_KIND = (0, 4, 6, 15)
+"""Numbers in it: a filter, one of dates and times, that of two readers, none. `make test` tries these with each kind of files, and the
+others with one kind."""
+CASES = [
+    pytest.param(*case, kind, marks=[] if kind == "parquet" or number in OF_EACH_KIND else pytest.mark.long)
+    for kind in KINDS
+    for number, case in enumerate(NEEDED)
+]
+
+
+@pytest.mark.parametrize(("queries", "needed", "kind"), CASES)
 def test_rows_that_no_query_needs_are_not_read(
     attempts: Attempts, tmp_path: Path, spark: Any, hundred: dict[str, Path], queries: list[str], needed: str | bool | None, kind: str
 ) -> None:
