@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
@@ -63,3 +64,16 @@ def test_every_cell_is_what_pandas_computes(running: RunningStack, tmp_path: Pat
     spent = detail.spent.model_dump()
     assert sum(spent.values()) == detail.ended_ms - detail.accepted_ms
     assert all(spent[part] > 0 for part in ("start_ms", "plan_ms", "compute_ms", "exchange_ms")), spent
+
+
+def test_the_readmes_job_runs_over_the_demos_flights(running: RunningStack, tmp_path: Path) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    (tmp_path / "delays.yaml").write_text(readme.partition("```yaml\n")[2].partition("```")[0])
+    with (flights_folder() / "flights.csv").open() as whole:
+        (tmp_path / "flights.csv").write_text("".join(itertools.islice(whole, 5000)))
+    expected = pd.read_csv(tmp_path / "flights.csv").groupby("carrier")["dep_delay"].mean()
+    loaded = load_graph(tmp_path / "delays.yaml", {"data": str(tmp_path)})
+    assert loaded.errors == []
+    assert running.submit(loaded.raw, loaded.uploads).end["type"] == "JobFinished"
+    written = pd.read_parquet(tmp_path / "report").set_index("carrier")["delay"]
+    pd.testing.assert_series_equal(written.sort_index(), expected, check_names=False)
