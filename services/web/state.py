@@ -31,7 +31,7 @@ def state(view: View, follows: Callable[[], Follows]) -> APIRouter:
         _, as_of = view.ask(lambda _: None)
         status: Literal["ok", "starting", "degraded"]
         status = "starting" if not view.caught_up else "degraded" if state.trouble else "ok"
-        reason = "the tables are being brought back" if not view.caught_up else state.trouble or None
+        reason = state.trouble or ("the tables are being brought back" if not view.caught_up else None)
         response.status_code = 200 if status == "ok" else 503
         return models.Health(status=status, reason=reason, last_fold_s=round(state.folded_s, 1), as_of=models.AsOf(**as_of))
 

@@ -151,6 +151,17 @@ def test_an_object_store_is_asked_once_for_all_below_a_folder(storage: Storage, 
         assert [each.path for each in storage.find("archives")] == ["archives"]
 
 
+def test_a_bucket_that_is_not_there_is_no_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(path: str, detail: bool) -> dict[str, Any]:
+        raise FileNotFoundError("The specified bucket does not exist")
+
+    storage = Storage(f"memory://{uuid.uuid4().hex}")
+    assert isinstance(storage._backend, storage_backends.Remote)
+    monkeypatch.setattr(storage._backend._fs, "find", find)
+    with pytest.raises(NotFound):
+        list(storage.find("archives"))
+
+
 def test_list_is_deep_sorted_and_of_one_folder(storage: Storage) -> None:
     for path in ("blobs/b/2", "blobs/b/1", "blobs/a", "blobs/b-not/x"):
         storage.put_new(path, path.encode())

@@ -115,7 +115,8 @@ class Shell:
     def fresh(self) -> Fresh:
         follows = self._follows()
         if not self._view.ready:
-            return Fresh("behind", "Starting", "the tables are being brought back", "Wait a moment: what is shown is not all yet.")
+            told = follows.trouble or "the tables are being brought back"
+            return Fresh("behind", "Starting", told, "Wait a moment: what is shown is not all yet.")
         if self._view.past:
             told = f"looked at {words.length(follows.folded_s // 1 * 1000)} ago"
             if follows.trouble:

@@ -290,6 +290,19 @@ def test_before_the_first_look_and_without_its_storage_it_says_so(tmp_path: Path
     assert "The network is away" in scene.get("/page/jobs") or "the network is away" in scene.get("/page/jobs")
 
 
+def test_a_storage_that_cannot_be_read_from_the_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(tmp_path)
+
+    def away(prefix: str) -> Iterator[Entry]:
+        raise StorageError("s3://x", "the network is away", "wait")
+
+    monkeypatch.setattr(scene.storage, "find", away)
+    scene.archives.look()
+    health = scene.get("/healthz", 503)
+    assert (health["status"], health["reason"]) == ("starting", "the storage cannot be read: the network is away")
+    assert "the storage cannot be read: the network is away" in scene.get("/page/jobs")
+
+
 def test_a_file_that_cannot_be_read_now_is_read_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.write("late", archive("late"))
     get = scene.storage.get

@@ -246,9 +246,8 @@ class Remote:
                 yield self._entry(info)
 
     def find(self, prefix: str) -> Iterator[Entry]:
-        with contextlib.suppress(FileNotFoundError):
-            for info in self._fs.find(self._full(prefix), detail=True).values():
-                yield self._entry(info)
+        for info in self._fs.find(self._full(prefix), detail=True).values():  # nothing there: none; without the bucket it fails
+            yield self._entry(info)
 
     def folders(self, prefix: str) -> Iterator[str]:
         full = self._full(prefix)
