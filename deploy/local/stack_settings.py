@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +12,8 @@ from ruamel.yaml import YAML
 
 from millrace.runtime.flink_settings import in_our_names
 from millrace.runtime.inspection import memory_bytes
-from millrace.runtime.settings import BadSettings, merged, read_file
-from services.task_manager.settings import heap_of
+from millrace.runtime.settings import SERVICES, BadSettings, ServiceSettings, did_you_mean, merged, read_file
+from services.task_manager.settings import TaskManagerSettings, heap_of
 
 from .spark_classes import class_data_folder
 from .stack import Options, Stack, write_private
@@ -82,9 +83,30 @@ def own_settings(config: str) -> dict[str, Any]:
         section = content.get(service) or {} if service else content
         given = [name for name in names if isinstance(section, dict) and name in section]
         problems += [f"{name} is decided by the stack, or by an option of millrace up: leave it out" for name in given]
+    problems += _unknown(content) if content else ()
     if problems:
         raise BadSettings([f"in {config}: {each}" for each in problems])
     return content
+
+
+def _unknown(content: Mapping[str, Any]) -> Iterator[str]:
+    """Names that no service takes. The services would refuse them, too, but with the path of the file that is written for them."""
+    from services.dispatcher.settings import DispatcherSettings
+    from services.job_master.settings import JobMasterSettings
+    from services.resource_manager.settings import ResourceManagerSettings
+    from services.web.settings import WebSettings
+
+    models = (DispatcherSettings, ResourceManagerSettings, JobMasterSettings, TaskManagerSettings, WebSettings)
+    sections = {model.service: [*model.model_fields] for model in models}
+    common = [*ServiceSettings.model_fields]
+    for name, value in content.items():
+        its = [section for section, names in sections.items() if name in names]
+        if name in sections:
+            known, given = sections[name], value if isinstance(value, Mapping) else ()  # what is no mapping is told of already
+            yield from (f"unknown setting {name}.{each}{did_you_mean(str(each), known)}" for each in given if each not in known)
+        elif name not in common and name not in SERVICES:
+            hint = f"; it is one of the section {' or '.join(its)}" if its else did_you_mean(name, [*common, *sections])
+            yield f"unknown setting {name}{hint}"
 
 
 def _provided(options: Options, agent: Served, own: dict[str, Any]) -> dict[str, Any]:

@@ -321,6 +321,15 @@ def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: py
             (tmp_path / "wrong.yaml").write_text(text)
             with pytest.raises(BadSettings, match=f"{name} is decided by the stack"):
                 own_settings(str(tmp_path / "wrong.yaml"))
+    for text, reason in (
+        ("resource_manager: {ageing: 7}", "in .*wrong.yaml: unknown setting resource_manager.ageing; did you mean ageing_ms?"),
+        ("resource_manger: {ageing_ms: 7}", "unknown setting resource_manger; did you mean resource_manager?"),
+        ("tenants: {a: {slots: 2}}", "unknown setting tenants; it is one of the section resource_manager"),
+        ("log_levle: debug", "unknown setting log_levle; did you mean log_level?"),
+    ):
+        (tmp_path / "wrong.yaml").write_text(text)
+        with pytest.raises(BadSettings, match=reason.replace("?", "[?]")):
+            own_settings(str(tmp_path / "wrong.yaml"))
     (tmp_path / "wrong.yaml").write_text("taskmanager.numberOfTaskSlots: 4\n")
     with pytest.raises(BadSettings, match="slots is decided by the stack"):
         own_settings(str(tmp_path / "wrong.yaml"))

@@ -173,10 +173,11 @@ def test_nested_secret_is_refused_as_a_flag_in_every_spelling() -> None:
 
 
 def test_unknown_names_in_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, "kafka-bootstrap: x\nlimits: {job: 1}\njob_master: {shard: 3}\n")
+    path = written(tmp_path, "kafka-bootstrap: x\nlimits: {job: 1}\njob_master: {shard: 3}\nresource_manger: {}\n")
     assert problems("--config", path) == [
         f"unknown setting limits.job in {path}; did you mean jobs?",
         f"unknown setting kafka-bootstrap in {path}; did you mean kafka_bootstrap?",
+        f"unknown setting resource_manger in {path}; did you mean resource_manager?",
         f"unknown setting shard in {path}; did you mean shards?",
     ]
 

@@ -285,7 +285,7 @@ class _Parser(argparse.ArgumentParser):
         known = [name for action in self._actions for name in action.option_strings]
         unknown = [word.split("=")[0] for word in extra if word.startswith("-")]
         if extra:
-            problems = [f"unknown flag {name}{_did_you_mean(name, known)}" for name in unknown]
+            problems = [f"unknown flag {name}{did_you_mean(name, known)}" for name in unknown]
             raise BadSettings(problems or ["a value without a flag was given; every setting is given as --name VALUE"])
         return parsed
 
@@ -411,7 +411,7 @@ def _variable(dest: str) -> str:
     return PREFIX + dest.upper().replace(".", "__")
 
 
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
 
@@ -428,8 +428,8 @@ def _sentence(cls: type[ServiceSettings], error: Any, origins: Origins) -> str:
     if error["type"] == "extra_forbidden":
         above = _field(cls, path[:-1])
         model = cls if len(path) == 1 else _model_of(above) if above else None
-        known = list(model.model_fields) if model else []
-        return f"unknown setting {name} {origin}{_did_you_mean(str(path[-1]), known)}"
+        known = [*(model.model_fields if model else ()), *(SERVICES if len(path) == 1 else ())]
+        return f"unknown setting {name} {origin}{did_you_mean(str(path[-1]), known)}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{name} {origin}: {message}"
 
