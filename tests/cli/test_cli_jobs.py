@@ -66,6 +66,10 @@ def test_a_job_that_waits_is_shown_with_the_time_that_it_may_expect(monkeypatch:
     waits = summary(waiting="busy", position=3, expected_ms=soon_ms)
     connect(monkeypatch, list_details=lambda limit, cursor: SimpleNamespace(jobs=[waits], total=1, next=None))
     assert "busy (number 3, in about 1 m 0 s)" in CliRunner().invoke(program.app, ["list"]).stdout
+    now_ns += 61_000_000_000
+    assert "busy (number 3)" in CliRunner().invoke(program.app, ["list"]).stdout, "it has passed"
+    connect(monkeypatch, list=lambda most, **only: SimpleNamespace(jobs=[waits], total=1))
+    assert "0.0 s" not in CliRunner().invoke(program.app, ["queue"]).stdout
 
 
 def test_a_job_in_the_queue_is_not_shown_as_running(monkeypatch: pytest.MonkeyPatch) -> None:

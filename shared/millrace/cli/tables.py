@@ -75,7 +75,13 @@ def place(position: int | None, expected_ms: int | None, now_ms: int, where: str
     """Of a job that waits: its number, and in how much time it has its slots, if that is known."""
     if not position:
         return ""
-    return f" (number {position}{where}{f', in about {took(now_ms, max(expected_ms, now_ms))}' if expected_ms else ''})"
+    left = _left(expected_ms, now_ms)
+    return f" (number {position}{where}{f', in about {left}' if left else ''})"
+
+
+def _left(expected_ms: int | None, now_ms: int) -> str:
+    """Until a job is expected to have its slots; empty where that is not known, or has passed."""
+    return took(now_ms, expected_ms) if expected_ms is not None and expected_ms > now_ms else ""
 
 
 def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]:
@@ -88,7 +94,7 @@ def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]
 def queue_row(summary: JobSummary) -> tuple[object, ...]:
     """Place, job, name, when it was accepted, in how much time it has its slots, why it waits."""
     now_ms = time.time_ns() // 1_000_000
-    expected = took(now_ms, max(summary.expected_ms, now_ms)) if summary.expected_ms else ""
+    expected = _left(summary.expected_ms, now_ms)
     name = " ".join(printable(summary.name).split())
     return summary.position or "", summary.job, name, when(summary.accepted_ms), expected, summary.waiting or ""
 

@@ -194,6 +194,14 @@ def test_a_waiting_job_says_why_its_place_and_how_it_moved(seen: TestClient) -> 
     assert "It fits into no slot as things are" in said(seen.get(f"/page/jobs/{STUCK}").text)
 
 
+def test_a_job_that_waits_is_expected_until_that_time_has_passed(web: TestClient, cluster: Cluster) -> None:
+    for left_ms, shown in ((61_000, True), (-1, False)):
+        cluster.job("JobWaiting", WAITING, NOW, reason="busy", position=1, expected_ms=NOW + left_ms)
+        assert ("expected in" in web.get(f"/page/jobs/{WAITING}").text) == shown
+        row = re.search(f'<tr id="q-{WAITING}">.*?</tr>', web.get("/page/queue").text)
+        assert row is not None and ('data-l="expected in"></td>' in row[0]) != shown
+
+
 def test_a_finished_job_begins_with_its_rows(seen: TestClient) -> None:
     text = said(seen.get(f"/page/jobs/{FINISHED}").text)
     assert "43 rows , 6 columns, all of them." in text and "Frontier Airlines Inc." in text and "NULL" in text
