@@ -44,4 +44,7 @@ def a_rescale_spends_a_restart() -> None:
 
 @mutant(31, "dispatcher/core/requirements.py:answer_decided", "a job that has just ended is said to get another parallelism")
 def a_late_rescale_is_answered_as_taken() -> None:
-    around(requirements, "answer_decided", lambda original, request, live, news, refused: original(request, live, news, None))
+    def answered(original: Any, request: Any, live: Any, news: Any, refused: Any) -> Any:
+        return original(request, live, request.arguments["changed"] if refused else news, None)
+
+    around(requirements, "answer_decided", answered)
