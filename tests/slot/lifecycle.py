@@ -74,8 +74,9 @@ class Slot:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.seen: list[dict[str, Any]] = []
         self._count = 0
+        # Not warmed, which takes more of a processor than the start: `test_lifecycle_foreign.py` and the stacks are.
         # Patient: a machine that is busy must not look like an attempt that would not end.
-        values = {"slot": "slot-1", "folder": str(folder / "slot"), "python": sys.executable, "quiet_ms": 15_000,
+        values = {"slot": "slot-1", "folder": str(folder / "slot"), "python": sys.executable, "quiet_ms": 15_000, "warming_rounds": 0,
                   "java_options": FIRST_TIER, **settings}  # fmt: skip
         self.config = SlotConfig(**values)
         self.process = SlotProcess(self.config, self.events.put)

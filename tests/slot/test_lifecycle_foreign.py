@@ -36,7 +36,7 @@ def test_a_finished_attempt_stays_finished_the_slot_goes_on_and_told_to_end_it_l
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(REFUSES)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
-    slot = Slot(tmp_path, archive_folder=archives)
+    slot = Slot(tmp_path, archive_folder=archives, warming_rounds=3)
     try:
         slot.until("ready")
         attempt = slot.run(

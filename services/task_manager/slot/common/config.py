@@ -22,7 +22,8 @@ class SlotConfig:
     archive, JVMs start 3 s slower). ``log_head_bytes`` and ``log_tail_bytes``: what is kept of each stream of an attempt.
     ``quiet_ms``: how long what an attempt left running may take to end before its JVM is replaced. Where tasks run on a
     cluster it is at least 5 s, because Python workers look for a cancel every 2 s there.
-    ``attempts_per_jvm``: after so many the JVM is replaced while the slot is free.
+    ``attempts_per_jvm``: after so many the JVM is replaced while the slot is free. ``warming_rounds``: how often an idle JVM is
+    led through what jobs do; 0: never.
     """
 
     slot: str
@@ -39,6 +40,7 @@ class SlotConfig:
     log_tail_bytes: int = 8 * MEBIBYTE
     quiet_ms: int = 1000
     attempts_per_jvm: int = 1000
+    warming_rounds: int = 3
 
     def to_json(self) -> dict[str, Any]:
         """The wire shape: the fields by name."""

@@ -20,17 +20,16 @@ from .quiet import Workers, quiet_down
 from .reset import Baseline
 from .warming import Warming
 
-WARMING_ROUNDS = 3
-
 
 class Control:
     """The state of one JVM as its control process sees it. A method for each order of the host, which raises what went wrong."""
 
-    def __init__(self, gateway: Any, folder: str, jvm_pid: int) -> None:
+    def __init__(self, gateway: Any, folder: str, jvm_pid: int, warming_rounds: int) -> None:
         self._gateway = gateway
         self._classes = getattr(gateway.jvm, attach.SESSION)
         self._folder = folder
         self._workers = Workers(jvm_pid)
+        self._warming_rounds = warming_rounds
         self._sessions = 0
         self._session: Any = None
         self._baseline: Baseline
@@ -68,7 +67,7 @@ class Control:
 
         self._context = SparkContext(gateway=self._gateway)
         folder = os.path.join(self._folder, "warming")
-        rounds = WARMING_ROUNDS if self._context._jsc.sc().isLocal() else 0  # executors elsewhere serve others, too
+        rounds = self._warming_rounds if self._context._jsc.sc().isLocal() else 0  # executors elsewhere serve others, too
         self._warming = Warming(steps(SparkSession(self._context, self._new_session({})), folder) * rounds, folder)
         self._baseline = Baseline(self._gateway, self._context._jsc)
         self._own_warehouses = self._context.getConf().get(jvm.WAREHOUSE) == jvm.warehouse(self._folder)
@@ -132,9 +131,9 @@ class Control:
         self._session.sessionState()  # made when first asked for, which would be by the attempt
 
 
-def serve(channel: socket.socket, port: int, secret: str, folder: str, jvm_pid: int) -> None:
+def serve(channel: socket.socket, port: int, secret: str, folder: str, jvm_pid: int, warming_rounds: int) -> None:
     """Carries out the host's orders, one JSON line each, until it closes ``channel``. Runs in a process of its own."""
-    control = Control(attach.connect(port, secret), folder, jvm_pid)
+    control = Control(attach.connect(port, secret), folder, jvm_pid, warming_rounds)
     with channel, channel.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
             lines.write(json.dumps(control.carry_out(json.loads(line))) + "\n")

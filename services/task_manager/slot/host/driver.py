@@ -115,7 +115,7 @@ class Driver:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         self._control = Child(
             self._children,
-            lambda channel: control.serve(channel, self.port, self.secret, self._folder, self.pid),
+            lambda channel: control.serve(channel, self.port, self.secret, self._folder, self.pid, self._config.warming_rounds),
             [],
         )
         self.application_id = (await self._ask({"do": "open"}, START_S))["application_id"]
