@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,6 +150,24 @@ def test_an_object_store_is_asked_once_for_all_below_a_folder(storage: Storage, 
         monkeypatch.setattr(storage._backend._fs, "walk", None)
         monkeypatch.setattr(storage._backend._fs, "find", lambda path, detail: {path: {"name": path, "type": "file", "size": 1}})
         assert [each.path for each in storage.find("archives")] == ["archives"]
+
+
+def test_s3_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def opened(url: str, **options: Any) -> tuple[Any, str]:
+        asked.append(options)
+        return made, url.partition("://")[2]
+
+    made = SimpleNamespace(retries=5)
+    monkeypatch.setattr("fsspec.url_to_fs", opened)
+    Storage("memory://x")
+    assert (asked.pop().get("config_kwargs"), made.retries) == (None, 5)
+    for url in ("s3://bucket/x", "s3a://bucket/x"):
+        Storage(url)
+        bounds = asked.pop()["config_kwargs"]
+        whole_s = (bounds["connect_timeout"] + bounds["read_timeout"]) * bounds["retries"]["total_max_attempts"] * made.retries
+        assert 20 <= whole_s <= 120
 
 
 def test_a_bucket_that_is_not_there_is_no_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,11 +250,20 @@ def _open(url: str) -> Backend:
         return Folder(Path(url.removeprefix("file://")).expanduser().absolute())
     import fsspec  # a folder needs none of it
 
+    of_s3 = url.startswith(("s3://", "s3a://"))
     try:
-        fs, root = fsspec.url_to_fs(url, use_listings_cache=False)
+        fs, root = fsspec.url_to_fs(url, use_listings_cache=False, **({"config_kwargs": _PATIENCE} if of_s3 else {}))
     except (ImportError, ValueError) as error:
         raise StorageError(url, f"cannot be opened ({error})", "use a folder, or install what this URL needs") from None
+    if of_s3:
+        fs.retries = _TRIES
     return Remote(fs, root)
+
+
+_PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"mode": "standard", "total_max_attempts": 3}}
+_TRIES = 2
+"""Of S3, as botocore and s3fs have them. With their own a read of a store that hangs takes 25 minutes, and holds a thread of its
+service; with these it fails within two."""
 
 
 def _checked(path: str) -> str:
