@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from millrace.core.clocks import OwnMs
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Bus, Unavailable
 
@@ -23,7 +24,7 @@ class Inbox:
         offset: int,
         presence: Presence,
         inputs: Inputs,
-        clock: Callable[[], int],
+        clock: Callable[[], OwnMs],
     ) -> None:
         self._bus, self._where, self._key = bus, topology.inbox(scope), scope.encode()
         self._presence, self._inputs, self._clock = presence, inputs, clock

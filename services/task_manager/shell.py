@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from millrace.core.clocks import OwnMs
 from millrace.core.fold import TICK_MS, Fold, ScopeState
 from millrace.core.messages.effects import EndProcess, type_of
 from millrace.core.messages.records import Fact, Message, Record, UnknownRecord, decode, encode
@@ -56,7 +57,7 @@ class Shell:
         probe: incarnation.Probe,
         *,
         build: str,
-        clock: Callable[[], int] = monotonic_ms,
+        clock: Callable[[], OwnMs] = monotonic_ms,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`deciding`: settings of the machine, but its incarnation. `probe` is asked when Kafka is silent."""
@@ -94,13 +95,13 @@ class Shell:
         topic, partition = self.topology.inbox(self.machine.scope)
         end = self.bus.offsets(topic, partition)[1]
         self.incarnation = incarnation.take(self.store, self.name, {"host": self.deciding["host"], "build": self.build})
-        self.turned_ms = now_ms = self.clock()
-        self.presence = Presence(now_ms)
+        self.turned_ms = own_ms = self.clock()
+        self.presence = Presence(own_ms)
         self.inbox = Inbox(self.bus, self.topology, self.machine.scope, end, self.presence, self.inputs, self.clock)
         core = Fold(self.machine, self.topology)
         folded = core.blank(self.incarnation, 0)
         self.journal.begin(self.machine, folded)
-        self.replica = SoloReplica(core, folded, who=self.name, build=self.build, now_ms=now_ms)
+        self.replica = SoloReplica(core, folded, who=self.name, build=self.build, own_ms=own_ms)
         log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
         self._do(self.replica.begin({**self.deciding, "incarnation": self.incarnation, "build": self.build}))
 
@@ -117,12 +118,12 @@ class Shell:
                 break
             self._take_item(item)
         self._take_acks()
-        now_ms = self.turned_ms = self.clock()
+        own_ms = self.turned_ms = self.clock()
         if self.over is None:
-            self._check_presence(now_ms)
-        if self.over is None and now_ms >= self.due_ms:
-            self._tick(now_ms)
-        self.presence.rest(now_ms, self.due_ms)
+            self._check_presence(own_ms)
+        if self.over is None and own_ms >= self.due_ms:
+            self._tick(own_ms)
+        self.presence.rest(own_ms, self.due_ms)
         return bool(items)
 
     def _take_item(self, item: Item) -> None:
@@ -181,19 +182,19 @@ class Shell:
     def _sight(self) -> Sight:
         return Sight(self.clock(), self.state.lost_after_ms)
 
-    def _tick(self, now_ms: int) -> None:
+    def _tick(self, own_ms: OwnMs) -> None:
         assert self.replica is not None
         if self.slots is not None:
             self.slots.beat(fencing.patience_ms(self.state.lost_after_ms))
-        self._do(self.replica.tick(now_ms, self._rest_ms()))
+        self._do(self.replica.tick(own_ms, self._rest_ms()))
         self.journal.flush()
 
-    def _check_presence(self, now_ms: int) -> None:  # [R28]
+    def _check_presence(self, own_ms: OwnMs) -> None:  # [R28]
         """Fencing: counts silence, and asks etcd whether this TaskManager was declared lost."""
         assert self.replica is not None
         presence, state, lost_after_ms = self.presence, self.state, self.state.lost_after_ms
         unacked = bool(self.replica.speaking.unacked)
-        presence.count_silence(Sight(now_ms, lost_after_ms), holds=slot_table.any_allocated(state), unacked=unacked)
+        presence.count_silence(Sight(own_ms, lost_after_ms), holds=slot_table.any_allocated(state), unacked=unacked)
         silent = presence.suspects(lost_after_ms)
         if silent or presence.behind:  # what runs here may run elsewhere by now, and nothing that is read tells
             self._probe.ask()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.core.clocks import OwnMs
 from millrace.core.fold import TICK_MS
 from millrace.core.timing import UNREAD_MOST_MS
 
@@ -48,10 +49,10 @@ class Silence:
     both_ms: int = 0
     """Since either Kafka or etcd answered."""
 
-    def turn(self, now_ms: int) -> None:
+    def turn(self, own_ms: OwnMs) -> None:
         """Time has gone on (monotonic milliseconds)."""
-        step = min(max(now_ms - self.turned_ms, 0), STEP_MAX_MS)
-        self.turned_ms = now_ms
+        step = min(max(own_ms - self.turned_ms, 0), STEP_MAX_MS)
+        self.turned_ms = own_ms
         self.kafka_ms += step
         self.both_ms += step
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from millrace.core.clocks import OwnMs
 from millrace.core.fold import TICK_MS
 
 from . import fencing
@@ -40,7 +41,7 @@ class Event(str, Enum):
 class Sight(NamedTuple):
     """What a condition looks at, besides what was noted before."""
 
-    now_ms: int
+    own_ms: OwnMs
     lost_after_ms: int
     """Without a heartbeat for so long, the ResourceManager declares it lost."""
     asked_ms: int = 0
@@ -76,18 +77,18 @@ class Presence:
         """A process that was away wakes with commands that it read before."""
         self._on(Event.LOOKED, sight)
 
-    def rest(self, now_ms: int, due_ms: int) -> None:
+    def rest(self, own_ms: OwnMs, due_ms: int) -> None:
         """The turn is over; the next one comes at `due_ms` at the latest."""
-        self.looked_ms = max(now_ms, due_ms - TICK_MS)
+        self.looked_ms = max(own_ms, due_ms - TICK_MS)
 
     def count_silence(self, sight: Sight, *, holds: bool, unacked: bool) -> None:
         """Counts silence. Where nobody holds a slot and nothing is unacknowledged, it awaits no answer and silence does not count. Else
         it counts from the last answer, as the ResourceManager counts from the last heartbeat that Kafka has."""
-        self.silence.turn(sight.now_ms)
+        self.silence.turn(sight.own_ms)
         if not self.awaits:
             self.silence.kafka_answered()
         if not (holds and self.holds):
-            self.read_ms = sight.now_ms
+            self.read_ms = sight.own_ms
         self.holds, self.awaits = holds, unacked or holds
         self._on(Event.COUNTED_SILENCE, sight)
 
@@ -113,7 +114,7 @@ class Presence:
             if row.event is event and self.state in row.sources and all(holds(self, sight) for holds in row.conditions):
                 self.state = row.target
                 if row.target is PresenceState.BEHIND:
-                    self.behind_ms = sight.now_ms
+                    self.behind_ms = sight.own_ms
                 return
 
 
@@ -122,8 +123,8 @@ class Presence:
 
 def was_absent(presence: Presence, sight: Sight) -> bool:
     """It was stopped or starved, or its reading stood still, for so long that others may have its tasks."""
-    away = sight.now_ms - presence.looked_ms >= fencing.patience_ms(sight.lost_after_ms)
-    return away or presence.holds and sight.now_ms - presence.read_ms >= fencing.UNREAD_MS
+    away = sight.own_ms - presence.looked_ms >= fencing.patience_ms(sight.lost_after_ms)
+    return away or presence.holds and sight.own_ms - presence.read_ms >= fencing.UNREAD_MS
 
 
 def was_here(presence: Presence, sight: Sight) -> bool:
@@ -188,8 +189,8 @@ class Reading:  # [R28]
             return self.asked_ms + TICK_MS
         return max(self.asked_ms, presence.read_ms) + fencing.UNREAD_MS // 2
 
-    def asked(self, now_ms: int, end: int) -> None:
-        self.asked_ms, self.end = now_ms, end
+    def asked(self, own_ms: OwnMs, end: int) -> None:
+        self.asked_ms, self.end = own_ms, end
 
     @property
     def at_end(self) -> bool:

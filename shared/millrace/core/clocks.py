@@ -1,4 +1,4 @@
-"""The two clocks of a machine, each with a type of its own, so that a timer cannot be set by the wrong one [R4]."""
+"""The two clocks of a machine, and that of a process, each with a type of its own: no timer can be set by the wrong one [R4]."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ AtMs = NewType("AtMs", int)
 
 NowMs = NewType("NowMs", int)
 """Machine time, in ms: for timers. It goes on with the leader's ticks, neither jumps nor runs ahead, and lags behind after a pause."""
+
+OwnMs = NewType("OwnMs", int)
+"""A process's own steady clock, in ms: how long it waits for Kafka, etcd or a leader. No machine and no record has it."""
 
 
 def after(now_ms: NowMs, ms: int) -> NowMs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .clocks import OwnMs
 from .fold import TICK_MS
 from .states import Role, check_role
 from .timing import BROKER_RETURN_MS
@@ -90,9 +91,9 @@ class Election:
 
     # what is read
 
-    def leader_seen(self, now_ms: int, published_through: int, before: int, said: int) -> None:
+    def leader_seen(self, own_ms: OwnMs, published_through: int, before: int, said: int) -> None:
         """A tick was taken, or a leader's Elected folded."""
-        self._leader_seen_ms, self._probe_stamp_ms = now_ms, 0
+        self._leader_seen_ms, self._probe_stamp_ms = own_ms, 0
         self._stuck = self._stuck + 1 if published_through == before < said else 0
         self._silent = self._stuck >= STUCK_TICKS
 
@@ -112,16 +113,16 @@ class Election:
         elif stamp_ms - self._probe_stamp_ms >= SILENCE_TICKS * next_ms:
             self._silent = True
 
-    def attended(self, who: str, now_ms: int) -> None:
+    def attended(self, who: str, own_ms: OwnMs) -> None:
         """Another replica's probe was folded."""
-        late = [name for name, at_ms in self._attendants.items() if now_ms - at_ms >= ATTENDED_MS]
+        late = [name for name, seen_ms in self._attendants.items() if own_ms - seen_ms >= ATTENDED_MS]
         for name in late:
             del self._attendants[name]
-        self._attendants[who] = now_ms
+        self._attendants[who] = own_ms
 
-    def attended_by(self, now_ms: int, within_ms: int) -> list[str]:
+    def attended_by(self, own_ms: OwnMs, within_ms: int) -> list[str]:
         """The other replicas that probed within this time. Any thread."""
-        return [name for name, at_ms in list(self._attendants.items()) if now_ms - at_ms < within_ms]
+        return [name for name, seen_ms in list(self._attendants.items()) if own_ms - seen_ms < within_ms]
 
     # roles
 
@@ -135,60 +136,60 @@ class Election:
         self._epoch, self._last_won, self._elect_ms = epoch, epoch, 0
         self._silent = False
 
-    def lead(self, now_ms: int) -> None:
+    def lead(self, own_ms: OwnMs) -> None:
         """The own Elected was folded."""
         self._become(Role.LEADING)
-        self._ticks, self._ticked_ms, self._leader_seen_ms = 0, now_ms, now_ms
+        self._ticks, self._ticked_ms, self._leader_seen_ms = 0, own_ms, own_ms
 
-    def follow(self, now_ms: int) -> None:
+    def follow(self, own_ms: OwnMs) -> None:
         """The term is over, or the campaign was lost; the process goes on."""
         self._become(Role.FOLLOWING)
         self._epoch = 0
-        self._leader_seen_ms, self._probe_stamp_ms, self._silent, self._stuck = now_ms, 0, False, 0
+        self._leader_seen_ms, self._probe_stamp_ms, self._silent, self._stuck = own_ms, 0, False, 0
 
-    def give_away(self, now_ms: int) -> None:
+    def give_away(self, own_ms: OwnMs) -> None:
         """A leader lets others lead: it follows, and does not ask for the key at once."""
-        self.follow(now_ms)
-        self._asked_ms = now_ms - CAMPAIGN_MS + GIVEN_MS
+        self.follow(own_ms)
+        self._asked_ms = own_ms - CAMPAIGN_MS + GIVEN_MS
 
-    def give_up(self, now_ms: int) -> int:
+    def give_up(self, own_ms: OwnMs) -> int:
         """What this leader wrote was not read back: it follows, and others go first, for who cannot write would only win again. The epoch
         that has ended."""
         epoch = self._epoch
-        self.follow(now_ms)
-        self._asked_ms = now_ms + ELECTED_BACK_MS
+        self.follow(own_ms)
+        self._asked_ms = own_ms + ELECTED_BACK_MS
         return epoch
 
     # the time
 
-    def elected_is_late(self, now_ms: int) -> bool:
+    def elected_is_late(self, own_ms: OwnMs) -> bool:
         """Whether its own Elected was not read back for too long. It counts from the first look and not from when it asked: a new
         generation is won without asking."""
-        self._elect_ms = self._elect_ms or now_ms
-        return now_ms - self._elect_ms >= ELECTED_BACK_MS
+        self._elect_ms = self._elect_ms or own_ms
+        return own_ms - self._elect_ms >= ELECTED_BACK_MS
 
-    def suspects(self, now_ms: int, next_ms: int) -> bool:
-        return self._role is Role.FOLLOWING and now_ms - self._leader_seen_ms >= SUSPECT_TICKS * next_ms
+    def suspects(self, own_ms: OwnMs, next_ms: int) -> bool:
+        return self._role is Role.FOLLOWING and own_ms - self._leader_seen_ms >= SUSPECT_TICKS * next_ms
 
-    def probe(self, now_ms: int, next_ms: int) -> int | None:
+    def probe(self, own_ms: OwnMs, next_ms: int) -> int | None:
         """The number of the probe that is to be sent now; None: none is due, or the last one was not read back yet."""
-        every_ms = PROBE_MS if self.suspects(now_ms, next_ms) else ATTEND_MS
-        if self._asking or now_ms - self._probed_ms < every_ms:
+        every_ms = PROBE_MS if self.suspects(own_ms, next_ms) else ATTEND_MS
+        if self._asking or own_ms - self._probed_ms < every_ms:
             return None
-        self._probed_ms, self._probes, self._asking = now_ms, self._probes + 1, True
+        self._probed_ms, self._probes, self._asking = own_ms, self._probes + 1, True
         return self._probes
 
-    def next_look_ms(self, now_ms: int, next_ms: int) -> int:
+    def next_look_ms(self, own_ms: OwnMs, next_ms: int) -> int:
         """When a follower must look at the time again, if nothing is read until then."""
         if self._role is not Role.FOLLOWING:
-            return now_ms + IDLE_MS
+            return own_ms + IDLE_MS
         if self._silent:
-            return now_ms + SILENT_LOOK_MS
+            return own_ms + SILENT_LOOK_MS
         suspected_ms = self._leader_seen_ms + int(SUSPECT_TICKS * next_ms)
-        due_ms = self._probed_ms + PROBE_MS if now_ms >= suspected_ms else suspected_ms
-        return due_ms if now_ms < due_ms < now_ms + IDLE_MS else now_ms + IDLE_MS
+        due_ms = self._probed_ms + PROBE_MS if own_ms >= suspected_ms else suspected_ms
+        return due_ms if own_ms < due_ms < own_ms + IDLE_MS else own_ms + IDLE_MS
 
-    def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:  # [R31]
+    def campaigns(self, own_ms: OwnMs, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:  # [R31]
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
 
         A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. heir: the
@@ -200,12 +201,12 @@ class Election:
             self._role is not Role.FOLLOWING
             or not caught_up
             or view.epoch is None
-            or now_ms - self._asked_ms < CAMPAIGN_MS
+            or own_ms - self._asked_ms < CAMPAIGN_MS
         ):
             return None
         if view.epoch == 0 or view.mine or view.foreign or ((self._silent or heir) and view.epoch == folded_epoch):
             self._become(Role.CAMPAIGNING)
-            self._asked_ms = now_ms
+            self._asked_ms = own_ms
             return view.epoch
         return None
 
@@ -215,12 +216,12 @@ class Election:
         """Whether the last tick sent was not read back yet: the next one is made only after that."""
         return self._ticks > folded_tick
 
-    def tick_is_late(self, now_ms: int) -> bool:
-        return now_ms - self._ticked_ms >= READ_BACK_MS
+    def tick_is_late(self, own_ms: OwnMs) -> bool:
+        return own_ms - self._ticked_ms >= READ_BACK_MS
 
-    def ticked(self, now_ms: int, number: int) -> None:
+    def ticked(self, own_ms: OwnMs, number: int) -> None:
         """A tick is sent."""
-        self._ticks, self._ticked_ms = number, now_ms
+        self._ticks, self._ticked_ms = number, own_ms
 
     @property
     def ticked_ms(self) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .clocks import OwnMs
 from .election import ATTENDED_MS, ELECTED_BACK_MS, QUIET_TICK_MS, READ_BACK_MS, WAKING_MS, Election, View
 from .fold import TICK_MS, Fold, FoldResult, OutboxRecord, Parked, ScopeState
 from .messages.records import Elected, Outcome, Probe, Record, Tick
@@ -158,7 +159,7 @@ class Replica(BaseReplica):
         return self.leads and bool(self.speaking.deferred)
 
     def record(
-        self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: Parked | None = None
+        self, offset: int, stamp_ms: int, record: Record | None, own_ms: OwnMs, parked: Parked | None = None
     ) -> list[Action]:
         """Folds a record of the inbox. parked: it is passed over. A record None stands for bytes that are none."""
         folded, before = self.folded, self.folded.published_through
@@ -174,7 +175,7 @@ class Replica(BaseReplica):
         self.election.read(stamp_ms, folded.next_ms)
         if isinstance(record, Probe):
             if record.who != self.who:
-                self.election.attended(record.who, now_ms)
+                self.election.attended(record.who, own_ms)
                 return []
             self.election.probed(stamp_ms, folded.next_ms)
             return []
@@ -184,9 +185,9 @@ class Replica(BaseReplica):
         if result.superseded:
             return [End(f"{self.fold.machine.scope} lives in a later life than {folded.generation}")]
         if isinstance(record, Tick):
-            self.election.leader_seen(now_ms, folded.published_through, before, folded.said)
+            self.election.leader_seen(own_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
-            actions += self._elected(record, offset, now_ms)
+            actions += self._elected(record, offset, own_ms)
             if self.leads:
                 return actions  # begin() has sent and done what this record led to
         if self.leads:
@@ -196,7 +197,7 @@ class Replica(BaseReplica):
             actions.append(BeReborn(result.damage))
         return actions
 
-    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:  # [R27]
+    def _elected(self, record: Elected, offset: int, own_ms: OwnMs) -> list[Action]:  # [R27]
         election, mine = self.election, self.settings.get("cluster")
         theirs = record.settings.get("cluster")
         if mine and theirs and theirs != mine:  # both would fold this log, each with leaders that its own etcd has chosen [R29]
@@ -205,14 +206,14 @@ class Replica(BaseReplica):
         if record.build != self.build:
             return [Cede(record.build, offset)]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
-            election.lead(now_ms)
+            election.lead(own_ms)
             self.speaking = Speaking()
             seqs, effects = self.speaking.begin(self.folded)
             said = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
-            return [*said, *self._perform(*effects), *self._tick(now_ms)]
+            return [*said, *self._perform(*effects), *self._tick(own_ms)]
         if election.has_key and record.epoch > election.epoch:
-            election.follow(now_ms)
-        election.leader_seen(now_ms, 0, 0, 0)
+            election.follow(own_ms)
+        election.leader_seen(own_ms, 0, 0, 0)
         return []
 
     def acked(self, epoch: int, seq: int) -> list[Action]:
@@ -229,65 +230,65 @@ class Replica(BaseReplica):
             generation=folded.generation, epoch=epoch, build=self.build, who=self.who, settings=self.settings
         ))]  # fmt: skip
 
-    def lost(self, now_ms: int) -> None:
+    def lost(self, own_ms: OwnMs) -> None:
         """The campaign was lost, or its outcome is not known."""
-        self.election.follow(now_ms)
+        self.election.follow(own_ms)
 
-    def follow(self, now_ms: int) -> None:
+    def follow(self, own_ms: OwnMs) -> None:
         """It begins to follow, or its term is over."""
-        self.election.follow(now_ms)
+        self.election.follow(own_ms)
 
-    def give_away(self, now_ms: int) -> None:
+    def give_away(self, own_ms: OwnMs) -> None:
         """Its term is over, and a standby may lead."""
-        self.election.give_away(now_ms)
+        self.election.give_away(own_ms)
 
-    def standbys(self, now_ms: int, within_ms: int) -> tuple[str, ...]:
+    def standbys(self, own_ms: OwnMs, within_ms: int) -> tuple[str, ...]:
         """The other replicas that were heard within this time. Any thread."""
-        return tuple(self.election.attended_by(now_ms, within_ms))
+        return tuple(self.election.attended_by(own_ms, within_ms))
 
-    def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
+    def beat(self, own_ms: OwnMs, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
         """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
         self._revision = revision
         if self.election.has_key and (view.epoch == 0 or (view.epoch or 0) > self.epoch):
-            self.election.follow(now_ms)  # a refused epoch ends the term, not the process [R6]
+            self.election.follow(own_ms)  # a refused epoch ends the term, not the process [R6]
             return []
         if self.role is Role.LEADING:
-            return list(self._tick(now_ms))
+            return list(self._tick(own_ms))
         if self.role is Role.ELECT:
-            return self._await_elected(now_ms)
-        return self._follow(now_ms, view, caught_up)
+            return self._await_elected(own_ms)
+        return self._follow(own_ms, view, caught_up)
 
-    def _await_elected(self, now_ms: int) -> list[Action]:
-        if not self.election.elected_is_late(now_ms):
+    def _await_elected(self, own_ms: OwnMs) -> list[Action]:
+        if not self.election.elected_is_late(own_ms):
             return []
-        return [Resign(self.election.give_up(now_ms), f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
+        return [Resign(self.election.give_up(own_ms), f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
 
-    def _follow(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
+    def _follow(self, own_ms: OwnMs, view: View, caught_up: bool) -> list[Action]:
         election = self.election
         unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
         if unused and self.role is Role.FOLLOWING:
             return self.won(view.epoch or 0)  # the answer to the campaign was lost
         heir = self.folded.who == self.who and self.folded.epoch != election.last_won
-        expected = election.campaigns(now_ms, view, self.folded.epoch, caught_up, heir)
+        expected = election.campaigns(own_ms, view, self.folded.epoch, caught_up, heir)
         if expected is not None:
             return [Campaign(expected)]
-        number = election.probe(now_ms, self.folded.next_ms) if view.epoch and caught_up else None
+        number = election.probe(own_ms, self.folded.next_ms) if view.epoch and caught_up else None
         return [Append(Probe(who=self.who, n=number))] if number is not None else []
 
-    def _tick(self, now_ms: int) -> Iterable[Action]:
+    def _tick(self, own_ms: OwnMs) -> Iterable[Action]:
         """The next tick is made only after the last was read back."""
         election, folded = self.election, self.folded
         if election.awaits_tick(folded.tick):
-            if election.tick_is_late(now_ms):
-                yield Resign(election.give_up(now_ms), f"its own tick was not read back for {READ_BACK_MS // 1000} s")
+            if election.tick_is_late(own_ms):
+                yield Resign(election.give_up(own_ms), f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
-        quiet = self._is_quiet(now_ms)
+        quiet = self._is_quiet(own_ms)
         if not quiet and self._woken_ms is None:
-            self._woken_ms = now_ms
-        if now_ms < self.next_tick_ms(now_ms):
+            self._woken_ms = own_ms
+        if own_ms < self.next_tick_ms(own_ms):
             return
         number, self._woken_ms = folded.tick + 1, None
-        election.ticked(now_ms, number)
+        election.ticked(own_ms, number)
         yield Append(
             Tick(
                 epoch=election.epoch,
@@ -299,24 +300,24 @@ class Replica(BaseReplica):
             )
         )
 
-    def next_look_ms(self, now_ms: int) -> int:
+    def next_look_ms(self, own_ms: OwnMs) -> int:
         """When it must look at the time again, if nothing is read until then."""
         if self.leads and not self.election.awaits_tick(self.folded.tick):
-            return self.next_tick_ms(now_ms)
-        return self.election.next_look_ms(now_ms, self.folded.next_ms)
+            return self.next_tick_ms(own_ms)
+        return self.election.next_look_ms(own_ms, self.folded.next_ms)
 
-    def next_tick_ms(self, now_ms: int) -> int:
+    def next_tick_ms(self, own_ms: OwnMs) -> int:
         """When the leader's next tick is due: sooner than promised soon after there is something to do, and never later, for what the
         log has no tick for is no time [R4]."""
         ticked_ms = self.election.ticked_ms
         if ticked_ms is None:
-            return now_ms
+            return own_ms
         due_ms = QUIET_TICK_MS if self._woken_ms is None else max(TICK_MS, self._woken_ms + WAKING_MS - ticked_ms)
         return ticked_ms + min(self.folded.next_ms, due_ms)
 
-    def _is_quiet(self, now_ms: int) -> bool:
+    def _is_quiet(self, own_ms: OwnMs) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""
         folded = self.folded
-        if self.speaking.unacked or folded.effects or self.election.attended_by(now_ms, ATTENDED_MS):
+        if self.speaking.unacked or folded.effects or self.election.attended_by(own_ms, ATTENDED_MS):
             return False
         return self.fold.machine.is_idle(folded.state)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .clocks import OwnMs
 from .fold import TICK_MS, Fold, ScopeState
 from .messages.records import Elected, Record, Tick
 from .replica import Action, Append, BaseReplica, BeReborn, End
@@ -16,9 +17,9 @@ from .replica import Action, Append, BaseReplica, BeReborn, End
 class SoloReplica(BaseReplica):
     """`folded` is blank at the start of its generation. `who` names the process, `build` the code."""
 
-    def __init__(self, core: Fold, folded: ScopeState, *, who: str, build: str, now_ms: int) -> None:
+    def __init__(self, core: Fold, folded: ScopeState, *, who: str, build: str, own_ms: OwnMs) -> None:
         super().__init__(core, folded, who=who, build=build)
-        self.ticked_ms = now_ms
+        self.ticked_ms = own_ms
 
     @property
     def epoch(self) -> int:
@@ -44,9 +45,9 @@ class SoloReplica(BaseReplica):
         """An output is in Kafka."""
         return self._perform(*self.speaking.acked(seq))
 
-    def tick(self, now_ms: int, rest_ms: int) -> list[Action]:
+    def tick(self, own_ms: OwnMs, rest_ms: int) -> list[Action]:
         """`rest_ms`: how long its ticks may be apart where nobody needs it."""
-        self.ticked_ms = now_ms
+        self.ticked_ms = own_ms
         return [Append(Tick(
             epoch=self.epoch,
             n=self.folded.tick + 1,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from millrace.core.clocks import OwnMs
 from millrace.core.fold import OutboxRecord, ScopeState
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body, Part
@@ -21,9 +22,9 @@ from .performer import Performer, Port
 from .saving import RunForked
 
 
-def monotonic_ms() -> int:
+def monotonic_ms() -> OwnMs:
     """Milliseconds that also count a suspended machine; a clock that is set decides nothing."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+    return OwnMs(time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000)
 
 
 class AppendRecord(Protocol):
@@ -82,7 +83,7 @@ class Surroundings:
     """The process's lease; raises Unavailable while it has none."""
     fatal: Callable[[str], None]
     """Ends the process with a reason."""
-    clock: Callable[[], int] = monotonic_ms
+    clock: Callable[[], OwnMs] = monotonic_ms
     performer: Callable[..., Any] = Performer
     """Makes what performs effects (the simulator's does so on the same thread)."""
     wait: Callable[[threading.Event, float], object] = threading.Event.wait

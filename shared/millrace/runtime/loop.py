@@ -18,6 +18,7 @@ import structlog
 from pydantic import ValidationError
 
 from millrace.core.balance import Standing
+from millrace.core.clocks import OwnMs
 from millrace.core.election import ATTEND_MS
 from millrace.core.fold import Fold, OutboxRecord
 from millrace.core.messages.base import Body, Part
@@ -214,7 +215,7 @@ class ScopeLoop:
             self.log.warning("the log has lost an outcome, which is appended again", effect=effect, outcome=type(outcome).__name__)
             self._append_outcome(effect, outcome)
 
-    def _fold(self, replica: Replica, received: Received, now: int) -> None:  # [R26]
+    def _fold(self, replica: Replica, received: Received, now: OwnMs) -> None:  # [R26]
         parked = self.parked.find(received.offset)
         if parked is not None:
             self._count_passed_over(received.offset)
