@@ -70,7 +70,7 @@ class Commands:
         self._connecting = threading.Lock()
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="command")
         self._waiting = 0
-        self._refused: dict[str, Rejected] = {}
+        self._refused: dict[str, MillraceError] = {}
         self._sent: dict[str, float] = {}
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Commands:
         def send(client: Millrace) -> Job:
             try:
                 return submitted(client)
-            except Rejected as failure:
+            except (Rejected, Unavailable) as failure:
                 self._note(job, failure)
                 raise
             finally:
@@ -117,11 +117,11 @@ class Commands:
         """Whether this process sent it so lately that no fact of it may have come yet."""
         return job not in self._refused and time.monotonic() - self._sent.get(job, -TIMEOUT_S) < TIMEOUT_S
 
-    def refused(self, job: str) -> Rejected | None:
+    def refused(self, job: str) -> MillraceError | None:
         """Why the last submission under this id was not accepted, as far as this process remembers."""
         return self._refused.get(job)
 
-    def _note(self, job: str, failure: Rejected) -> None:
+    def _note(self, job: str, failure: MillraceError) -> None:
         with self._connecting:
             self._refused.pop(job, None)
             self._refused[job] = failure

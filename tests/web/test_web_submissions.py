@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from millrace.client import Conflict, Invalid, NotFound, Refused
+from millrace.client import Conflict, Invalid, NotFound, Refused, Unavailable
 from millrace.core.messages.client import Problem
 from services.web import parcel
 from tests.web.test_web_commands import GRAPH, Cluster, cluster, web
@@ -122,6 +122,14 @@ def test_what_the_cluster_finds_has_its_line_too(web: TestClient, cluster: Clust
     assert (answer.status_code, [each["line"] for each in answer.json()["errors"]]) == (400, [4])
     later = web.get("/api/v1/jobs/j")
     assert (later.status_code, later.json()["detail"]) == (404, "there is no job 'j': it was not accepted: the graph is wrong")
+
+
+def test_who_asks_later_for_what_could_not_be_sent_is_told_why(web: TestClient, cluster: Cluster) -> None:
+    cluster.fails = Unavailable("the blob server does not answer")
+    answer = web.post("/api/v1/jobs?job=j", json={"name": "n", "vertices": {"one": {"sql": "SELECT 1"}}})
+    assert answer.status_code == 503
+    later = web.get("/api/v1/jobs/j")
+    assert (later.status_code, later.json()["detail"]) == (404, "there is no job 'j': it was not accepted: the blob server does not answer")
 
 
 def test_a_graph_reads_no_file_of_this_machine(web: TestClient, cluster: Cluster, tmp_path: Path) -> None:
