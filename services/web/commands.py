@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +14,7 @@ from millrace.core.messages.client import BlockedHostInfo, RequirementsUpdated, 
 
 from .access.audit import Recorder
 from .access.who import current
+from .threads import Overdue, Threads
 
 T = TypeVar("T")
 
@@ -45,15 +44,11 @@ class NoCluster(Unavailable):
     """This is a history: what was asked for only a running cluster has. Nothing was sent."""
 
 
-class TooMany(MillraceError):
-    """Too many requests wait for an answer. Nothing was sent."""
-
-
 class Commands:
     """Calls of the client library for one event loop, which none of them blocks.
 
     Whatever fails is a MillraceError: one of the client library (Refused, NotFound, Invalid, Conflict, Busy, OutcomeUnknown), or one of
-    those above."""
+    those above; TooMany."""
 
     def __init__(
         self,
@@ -65,17 +60,16 @@ class Commands:
         """`connect`: makes the client; it is called at the first request, and again until it succeeds. `trouble`: why Kafka is known not
         to answer, empty if it does. `most`: how many requests wait at once. `recorder`: writes down who gives a command."""
         self._recorder = recorder
-        self._connect, self._trouble, self._most = connect, trouble, most
+        self._connect, self._trouble = connect, trouble
         self._client: Millrace | None = None
         self._connecting = threading.Lock()
-        self._threads = ThreadPoolExecutor(most, thread_name_prefix="command")
-        self._waiting = 0
+        self._threads = Threads(most, "command")
         self._refused: dict[str, MillraceError] = {}
         self._sent: dict[str, float] = {}
 
     def close(self) -> None:
         """Ends the connection. Who waits for an answer gets none."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         if self._client is not None:
             self._client.close()
 
@@ -183,20 +177,10 @@ class Commands:
 
     async def work(self, what: Callable[[], T], wait_s: float = WAIT_MOST_S) -> T:
         """Something that blocks, on one of the threads."""
-        if self._waiting >= self._most:
-            raise TooMany(f"{self._most} requests wait for an answer already; try again")
-        self._waiting += 1
-        under_way = asyncio.get_running_loop().run_in_executor(self._threads, what)
-        under_way.add_done_callback(self._done)
-        done, _ = await asyncio.wait({under_way}, timeout=wait_s)
-        if not done:
-            raise NotAnswered(f"no answer within {wait_s:g} s; the request was sent, and may still be carried out")
-        return under_way.result()
-
-    def _done(self, under_way: asyncio.Future[Any]) -> None:
-        self._waiting -= 1
-        if not under_way.cancelled():
-            under_way.exception()  # else asyncio complains about one that nobody waits for
+        try:
+            return await self._threads.run(what, wait_s)
+        except Overdue:
+            raise NotAnswered(f"no answer within {wait_s:g} s; the request was sent, and may still be carried out") from None
 
     def _call(self, request: Callable[[Millrace], T]) -> T:
         try:

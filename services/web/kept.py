@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
@@ -22,10 +22,16 @@ from millrace.io.storage.store import NotFound, Storage, StorageError
 from .commands import Commands
 from .core.plans import as_it_runs
 from .problems import Refusal
+from .threads import Overdue, Threads, TooMany
 from .view import View
+
+T = TypeVar("T")
 
 ARCHIVE_MOST = 64 << 20
 DETAILS_KEPT = 16
+READING_MOST = 32
+"""Requests that wait for storage at once. A storage that hangs holds each of their threads, and none of those of commands."""
+READ_S = 12.0
 STREAMS = ("stdout", "stderr")
 
 
@@ -51,12 +57,21 @@ class Kept:
         self._view, self._commands, self._storage, self._stored = view, commands, storage, stored
         self._archives: dict[str, Archive] = {}
         self._keeping = threading.Lock()
+        self.threads = Threads(READING_MOST, "storage")
+
+    async def read(self, what: Callable[[], T]) -> T:
+        """Something that storage is asked, for one request. Raises TooMany, Refusal."""
+        try:
+            return await self.threads.run(what, READ_S)
+        except Overdue:
+            detail = f"the storage has not answered within {READ_S:g} s"
+            raise Refusal(503, detail, "storage-away", headers={"Retry-After": "1"}) from None
 
     async def detail(self, job: str) -> JobDetail | None:
         """The job as its JobMaster has or had it: of an ended one from its archive, else the cluster is asked. None: nobody can tell."""
         row = self._view.ask(lambda view: view.jobs.row(job))[0]
         if row is not None and row["archive"] is not None:
-            return await self._commands.work(lambda: self._archived(row["archive"]).detail)
+            return await self.read(lambda: self._archived(row["archive"]).detail)
         return (await self._commands.call(lambda client: client.show(job))).detail
 
     async def graph(self, job: str) -> Mapping[str, Any] | None:
@@ -64,10 +79,10 @@ class Kept:
         row = self._view.ask(lambda view: view.jobs.row(job))[0]
         try:
             if row is not None and row["archive"] is not None:
-                return (await asyncio.to_thread(self._archived, row["archive"])).graph or None
+                return await self.read(lambda: self._archived(row["archive"]).graph) or None
             entry = await asyncio.to_thread(self._stored, f"jobs/{job}")
             return as_it_runs(StoredJob.model_validate_json(entry.value).graph, row or {}) if entry is not None else None
-        except (Refusal, Unavailable, ValidationError):
+        except (Refusal, TooMany, Unavailable, ValidationError):
             return None
 
     async def logs(self, job: str) -> list[Log]:
@@ -97,7 +112,7 @@ class Kept:
     async def answer(self, path: str, name: str, range_header: str, media_type: str) -> Response:
         """A file, or the part of it that is asked for."""
         try:
-            size = (await asyncio.to_thread(self._storage.stat, path)).size
+            size = await self.read(lambda: self._storage.stat(path).size)
         except NotFound:
             raise Refusal(404, f"{name} is not there, or not yet") from None
         except StorageError as failure:
@@ -109,8 +124,12 @@ class Kept:
         if partial:
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         headers["Content-Length"] = str(end - start)
-        body = self._storage.chunks(path, start, end - start)
-        return StreamingResponse(_whole(body, end - start), 206 if partial else 200, headers, media_type)
+        body = self._body(_whole(self._storage.chunks(path, start, end - start), end - start))
+        return StreamingResponse(body, 206 if partial else 200, headers, media_type)
+
+    async def _body(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while (chunk := await self.threads.queued(lambda: next(chunks, None))) is not None:
+            yield chunk
 
     def _archived(self, path: str) -> Archive:
         with self._keeping:

@@ -19,7 +19,8 @@ from millrace.io.storage.store import StorageError
 from .access.audit import NotRecorded
 from .access.roles import methods_of
 from .access.who import current
-from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered, TooMany
+from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered
+from .threads import TooMany
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 1

@@ -15,8 +15,9 @@ from starlette.testclient import TestClient
 from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
 from millrace.core.messages.client import BlockedHostInfo, JobDetails, JobDetailsListed, Problem, ShutDown
 from services.web.app import application
-from services.web.commands import Commands, KafkaAway, NotAnswered, TooMany
+from services.web.commands import Commands, KafkaAway, NotAnswered
 from services.web.follow import Follows
+from services.web.threads import TooMany
 from services.web.view import View
 
 GRAPH = {"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,13 @@ class Asked:
 class Scene:
     """A job that runs, a storage, and the application over both."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int = 64) -> None:
         self.view, self.story, self.asked, self.storage = fresh(), Story(), Asked(), Storage(str(folder))
         accepted(self.story, "j")
         attempt(self.story, "j", "RUNNING")
         tell(self.view, self.story)
-        commands = Commands(lambda: self.asked)  # type: ignore[arg-type,return-value]  # it has what is called
-        self.app = application(self.view, lambda: Follows("", 0), commands, storage=self.storage)
+        self.commands = Commands(lambda: self.asked, most=most)  # type: ignore[arg-type,return-value]  # it has what is called
+        self.app = application(self.view, lambda: Follows("", 0), self.commands, storage=self.storage)
         self.web = TestClient(self.app, base_url="http://127.0.0.1")
         self.folder = folder
 
@@ -123,6 +124,33 @@ def test_no_path_reaches_a_file_that_is_no_log_of_the_job(scene: Scene, path: st
 def test_a_log_that_is_not_there_yet(scene: Scene) -> None:
     assert scene.web.get(URL).status_code == 404
     assert [log["bytes"] for log in scene.web.get("/api/v1/jobs/j/logs").json()["logs"]] == [0, 0]
+
+
+def test_a_storage_that_hangs_is_said_and_takes_no_thread_from_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.web.kept.READING_MOST", 2)
+    monkeypatch.setattr("services.web.kept.READ_S", 0.01)
+    scene, go_on = Scene(tmp_path, most=2), threading.Event()
+    scene.end()
+    size = scene.storage.size
+
+    def hangs(path: str) -> int:
+        go_on.wait(60)
+        return size(path)
+
+    monkeypatch.setattr(scene.storage, "size", hangs)
+    with scene.web as web:  # all requests on one loop
+        try:
+            for _ in range(2):
+                answer = web.get("/api/v1/jobs/j/logs")
+                assert (answer.status_code, answer.json()["type"], answer.headers["retry-after"]) == (503, "urn:millrace:storage-away", "1")
+            assert web.get("/api/v1/jobs/j/logs").status_code == 429
+            assert asyncio.run(scene.commands.call(lambda client: client.show("j"), 30)).detail is not None
+        finally:
+            go_on.set()
+        monkeypatch.setattr("services.web.kept.READ_S", 60)
+        while (answer := web.get("/api/v1/jobs/j/logs")).status_code == 429:  # until what hung has gone on
+            time.sleep(0.01)
+        assert answer.status_code == 200
 
 
 def test_where_nobody_knows_the_logs_it_says_so(scene: Scene) -> None:

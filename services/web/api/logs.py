@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
@@ -42,7 +43,7 @@ def logs(view: View, kept: Kept) -> APIRouter:
         """The logs of its attempts, of each subtask those of the last ten; those of TaskManagers that are gone, too."""
         check_ready(view)
         found = await kept.logs(job)
-        sizes = await asyncio.to_thread(lambda: [kept.size(each.path) for each in found])
+        sizes = await kept.read(lambda: [kept.size(each.path) for each in found])
         return models.Logs(logs=[
             models.LogRow(
                 task=each.task, subtask=each.subtask, attempt=each.attempt, stream=each.stream, bytes=size, over=each.over,
@@ -107,7 +108,7 @@ async def _events(view: View, kept: Kept, job: str, logs: list[Log], wanted: Any
             key = f"{each.task}/{each.subtask}/{each.attempt}/{each.stream}"
             while True:
                 try:
-                    text, behind = await asyncio.to_thread(kept.text, each, offsets.get(key, 0), PIECE_BYTES)
+                    text, behind = await kept.threads.queued(functools.partial(kept.text, each, offsets.get(key, 0), PIECE_BYTES))
                 except StorageError as failure:
                     yield _trouble(f"{each.path}: {failure.what}")
                     return

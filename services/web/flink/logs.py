@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -29,7 +28,7 @@ def router(source: Source, kept: Kept, processes: Processes) -> APIRouter:
     async def listed(name: str) -> Reply:
         """Its own, those of its JVMs, and of each attempt in a slot what it writes to stdout and stderr."""
         found = await _logs(source, kept, name)
-        sizes = await asyncio.to_thread(lambda: [kept.size(log.path) for log in found.values()])
+        sizes = await kept.read(lambda: [kept.size(log.path) for log in found.values()])
         own: list[LogFile] = []
         with contextlib.suppress(MillraceError):  # what attempts write is there, though it does not answer
             own = await processes.logs(Of(name, False))
@@ -56,7 +55,7 @@ def router(source: Source, kept: Kept, processes: Processes) -> APIRouter:
     async def stdout(name: str) -> Response:
         """What attempts print. A TaskManager itself prints nothing."""
         found = await _logs(source, kept, name)
-        texts = await asyncio.to_thread(lambda: [_end(kept, file, log) for file, log in found.items() if log.stream == "stdout"])
+        texts = await kept.read(lambda: [_end(kept, file, log) for file, log in found.items() if log.stream == "stdout"])
         nothing = f"No attempt is in a slot of {name}. `millrace logs JOB` has what ended attempts wrote.\n"
         return Response("".join(texts) or nothing, media_type=TEXT)
 
