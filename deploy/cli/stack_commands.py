@@ -358,12 +358,15 @@ def _print_status(found: dict[str, Any]) -> None:
 
 
 def _service_rows(services: dict[str, Any]) -> Iterator[tuple[object, ...]]:
-    """A row for each scope of each service; in place of its role, what is wrong with its service."""
+    """A row for each scope of each service; in place of its role, what is wrong with its service. One that waits until another build
+    hands the log over says for which."""
     for name, service in services.items():
         health = service["health"] or {}
         status = str(health.get("status", "no answer"))
         for scope in health.get("scopes") or [{}]:
             role = scope.get("role", status) if status == "ok" else status
+            if build := scope.get("waits_for"):
+                role += f", waits for build {build}"
             yield name, service["pid"], scope.get("scope"), role, scope.get("offset"), service["restarts"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli import app as program
-from deploy.cli.stack_commands import _task_managers
+from deploy.cli.stack_commands import _service_rows, _task_managers
 from deploy.local.stack import Options, Stack
 from services.task_manager.settings import LEAST_HEAP_MB
 
@@ -88,3 +88,15 @@ def test_how_many_task_managers_there_are(
 def test_numbers_of_task_managers_that_contradict_each_other_are_refused(words: list[str]) -> None:
     told = CliRunner().invoke(program.app, ["up", "--stack", "none", *words])
     assert told.exit_code == 2 and "--m" in told.output
+
+
+def test_a_scope_that_waits_for_another_build_says_for_which() -> None:
+    scopes = [
+        {"scope": "job-master/0", "role": "leader", "offset": 7, "waits_for": ""},
+        {"scope": "job-master/1", "role": "starting", "waits_for": "0.1.0+5e59682c"},
+    ]
+    services = {"job-master": {"pid": 4, "restarts": 1, "health": {"status": "ok", "scopes": scopes}}}
+    assert list(_service_rows(services)) == [
+        ("job-master", 4, "job-master/0", "leader", 7, 1),
+        ("job-master", 4, "job-master/1", "starting, waits for build 0.1.0+5e59682c", None, 1),
+    ]
