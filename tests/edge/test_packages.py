@@ -35,6 +35,16 @@ def test_a_source_that_needs_a_package_is_told_before_it_runs(source: dict[str, 
     assert said({"spark.jars.packages": "g:a:1"}, **source) == []
 
 
+@pytest.mark.parametrize(("packages", "wrong"), [
+    ("evil", ["evil"]), ("g:a:1,g:a", ["g:a"]), ("g:a:1, h/b/2,", []), ("", []), ("g::1", ["g::1"]), ("g:a:1:x", ["g:a:1:x"]),
+])  # fmt: skip
+def test_a_package_that_has_no_coordinates_is_refused_before_it_runs(packages: str, wrong: list[str]) -> None:
+    graph = {"name": "x", "conf": {"spark.jars.packages": packages}, "vertices": {"a": {"sql": "SELECT 1 AS a"}}}
+    found = check_graph(graph, {}, DEFAULT_LIMITS)
+    assert [each.message for each in found.problems] == [f"{each!r} is no package" for each in wrong]
+    assert {each.place for each in found.problems} <= {("conf", "spark.jars.packages")}
+
+
 NEEDS_NONE: list[dict[str, str]] = [{"format": "jdbc"}, {"format": "XML", "path": "/x"}, {"format": "a.Source"}, {"format": "rate"}]
 
 

@@ -1,7 +1,8 @@
-"""Formats and places of sources and sinks that a slot's Spark cannot read or write as it comes."""
+"""Formats and places of sources and sinks that a slot's Spark cannot read or write as it comes, and the packages that bring them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from millrace.core.jobgraph.model import READ_FORMATS, JobGraph
@@ -10,11 +11,16 @@ from millrace.core.jobgraph.problems import Place, Problem, did_you_mean
 from .spark_conf import ADD_PACKAGE, PACKAGES
 
 _OWN = (*(name.lower() for name in READ_FORMATS if name != "avro"), "jdbc", "rate", "hive", "noop", "socket", "statestore")
-_BRING = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath", "spark.jars.repositories")
+_COORDINATES = "spark.jars.packages"
+_BRING = ("spark.jars", _COORDINATES, "spark.driver.extraClassPath", "spark.jars.repositories")
 
 
 def check_packages(graph: JobGraph) -> Iterator[Problem]:
-    """Warnings where no package and no jar goes with the job; the slots of a cluster may have their own, which cannot be known here."""
+    """Packages whose coordinates Spark would refuse. And warnings where no package and no jar goes with the job; the slots of a cluster may
+    have their own, which cannot be known here."""
+    for package in graph.conf.get(_COORDINATES, "").split(","):
+        if package.strip() and len([part for part in re.split("[:/]", package) if part.strip()]) != 3:
+            yield Problem(("conf", _COORDINATES), f"{package.strip()!r} is no package", "one is GROUP:ARTIFACT:VERSION; several by commas")
     if any(graph.conf.get(key) for key in _BRING) or any(module.kind == "jar" for module in graph.modules or ()):
         return
     for name, vertex in graph.vertices.items():
