@@ -26,6 +26,8 @@ def measure(run: Run) -> None:
     with cluster("idle", run.say) as running, servers("idle") as alone:
         for server in alone:
             server.start()
+        run.say("waiting until all of the stack rests: its slots are warmed first")
+        running.await_rest()
         run.say(f"resting {REST_S:.0f} s")
         time.sleep(REST_S)
         run.say(f"watching {seconds} s")
