@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import re
@@ -31,7 +33,8 @@ app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_c
     help="Measure the same figures with another checkout's code and with this one's, by turns.\n\n"
     "The other checkout has a .venv of its own: `make setup` there makes it. Each figure is measured by its checkout's own benchmark, "
     "in a MILLRACE_HOME of its own. Prints the medians of all rounds, and how many times the other build's the new one is: below 1 is "
-    "better for times and sizes, above 1 for rates. Exit code 1 if a figure could not be measured.",
+    "better for times and sizes, above 1 for rates. After Ctrl-C it prints what it has. Exit codes: 0, 1 if a figure could not be "
+    "measured, 130 after Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def builds(
@@ -42,28 +45,38 @@ def builds(
 ) -> None:
     found: tuple[Found, Found] = {}, {}
     failed = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names or NAMES:
-            for number in range(rounds):
-                for which, checkout in enumerate((other.resolve(), CHECKOUT)):
-                    print(f"{name}: round {number + 1} of {rounds}, {checkout}", file=sys.stderr, flush=True)
-                    rows = _measured(checkout, name, quick, Path(folder) / str(which))
-                    if rows is None:
-                        failed.append(f"{name} in {checkout}")
-                    for label, value, unit in rows or ():
-                        found[which].setdefault(label, []).append((value, unit))
+    turns = itertools.product(names or NAMES, range(rounds), enumerate((other.resolve(), CHECKOUT)))
+    code = 0
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
+        for name, number, (which, checkout) in turns:
+            code = 130  # until it is measured
+            print(f"{name}: round {number + 1} of {rounds}, {checkout}", file=sys.stderr, flush=True)
+            rows = _measured(checkout, name, quick, Path(folder) / str(which))
+            if rows is None:
+                failed.append(f"{name} in {checkout}")
+            for label, value, unit in rows or ():
+                found[which].setdefault(label, []).append((value, unit))
+            code = 0
     Console(width=None if sys.stdout.isatty() else 200).print(_table(*found))
     if failed:
         print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
-        raise typer.Exit(1)
+    raise typer.Exit(code or int(bool(failed)))
 
 
 def _measured(checkout: Path, name: str, quick: bool, folder: Path) -> list[tuple[str, float, str]] | None:
     """Label, value and unit of each row; None if it could not be measured."""
     command = [str(checkout / ".venv/bin/python"), "-m", "tests.bench", name, "--out", str(folder), *(["--quick"] if quick else [])]
     home = folder.with_name(f"home{folder.name}")
-    done = subprocess.run(command, cwd=checkout, env={**os.environ, "MILLRACE_HOME": str(home)}, stdout=subprocess.DEVNULL)
-    if done.returncode:
+    environment = {**os.environ, "MILLRACE_HOME": str(home)}
+    # Ctrl-C reaches this process alone, which lets that one stop its stack.
+    process = subprocess.Popen(command, cwd=checkout, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
+    if process.returncode:
         return None
     return rows_of(json.loads((folder / f"{name.replace('/', '-')}.json").read_text())["rows"])
 

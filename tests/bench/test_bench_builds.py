@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from typer.testing import CliRunner
 from tests.bench import builds
 from tests.bench.builds import app, rows_of
 
+ROOT = Path(__file__).parents[2]
 MEASURES = """
 import json, os, pathlib, sys
 name, out = sys.argv[1], pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
@@ -60,3 +65,23 @@ def test_what_one_build_cannot_measure_is_said_and_the_others_are_shown(tmp_path
 def test_rows_of_a_figure() -> None:
     rows = [{"figure": "a", "p50": "1,234 ms"}, {"figure": "b", "p50": "idle 56 MB"}, {"figure": "c", "p50": "nothing"}]
     assert rows_of(rows) == [("a", 1234.0, "ms"), ("b", 56.0, "MB")]
+
+
+def test_after_ctrl_c_what_was_measured_is_shown(tmp_path: Path) -> None:
+    """And the benchmark under way has time to stop its stack."""
+    old, new = checkout(tmp_path, "old", "20.0", "1,000"), checkout(tmp_path, "new", "5.0", "3,000")
+    slow = "import pathlib, signal, sys, time\nended = pathlib.Path(sys.argv[0]).with_name('ended')\n"
+    slow += "def end(*_):\n    time.sleep(0.3)\n    ended.touch()\n    sys.exit(1)\n"
+    slow += "signal.signal(signal.SIGTERM, end)\nended.with_name('begun').touch()\ntime.sleep(600)\n"
+    package = new / "tests/bench"
+    (package / "__main__.py").write_text(slow)
+    code = f"from pathlib import Path\nfrom tests.bench import builds\nbuilds.CHECKOUT = Path({str(new)!r})\nbuilds.app()"
+    command = [sys.executable, "-c", code, str(old), "running"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    while not (package / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130 and (package / "ended").exists()
+    assert "20 ms" in output and "only old" in output
