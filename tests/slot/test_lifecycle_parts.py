@@ -420,7 +420,7 @@ class Deaf:
 
 def test_an_attempt_that_is_killed_while_a_step_of_the_warming_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no later question is asked: it would be given the answer to the one before."""
-    monkeypatch.setattr(driver, "PAUSE_S", 0.01)
+    monkeypatch.setattr(driver, "RESET_S", 0.01)
 
     async def kill() -> None:
         config = SlotConfig(slot="slot-1", folder=str(tmp_path), python=sys.executable)

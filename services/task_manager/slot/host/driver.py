@@ -23,8 +23,7 @@ from .output import CappedLog, Pipe
 
 START_S = 180
 ATTACH_S = 60
-RESET_S = 60  # new Python workers start in it: with 25 processes on two cores that took more than 15 s, and a new JVM takes longer
-PAUSE_S = 15
+RESET_S = 15
 STOP_S = 15
 _LOG_BYTES = 2 << 20
 
@@ -209,14 +208,14 @@ class Driver:
 
     async def pause(self, killed: asyncio.Future[str]) -> None:
         """Leaves the JVM to an attempt. On a busy machine a step that a cold JVM does takes as long as its start: that ends no attempt.
-        One that was `killed` waits less: the JVM may hang."""
+        One that was `killed` waits no longer than for a reset: the JVM may hang."""
         if not self._warms:
             return
         self._warms = False
         pausing = asyncio.ensure_future(self._ask({"do": "pause"}, START_S))
         ends: set[asyncio.Future[Any]] = {pausing, killed}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({pausing}, timeout=PAUSE_S)
+        await asyncio.wait({pausing}, timeout=RESET_S)
         if not pausing.done():
             pausing.cancel()
             await asyncio.gather(pausing, return_exceptions=True)
