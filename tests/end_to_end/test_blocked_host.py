@@ -33,7 +33,8 @@ def test_what_runs_is_moved_and_nothing_runs_until_the_host_is_back_whoever_lead
         assert "on a blocked host" in waits[0]["reason"], waits
         os.kill(running.pid("resource-manager"), signal.SIGKILL)
         row = re.compile(rf"^{re.escape(HOST)} +{UNTIL} +\S+@\S+ +its disk is changed +2 +2 +0 +yes *$", re.MULTILINE)
-        until("the next leader, and the end of what ran", lambda: row.search(millrace("blocked")[0]))
+        # Nobody answers until the next one leads, and then the command ends with 3.
+        until("the next leader, and the end of what ran", lambda: row.search(command("blocked").stdout))
         assert len(re.findall(rf" blocked until {UNTIL} *$", millrace("taskmanagers")[0], re.MULTILINE)) == 2
         assert running.client.overview().free_slots == 0
     finally:
