@@ -51,8 +51,9 @@ class OneByPath:
         self._refused: Counter[str] = Counter()  # how often this sink was, by what may be mended by itself
 
     def __call__(self, effect: PublishSink, fence: Fence) -> SinkPublished | None:
+        name = _as_storage_has_it(effect.path)  # may hang, as all that opens a path: nobody waits for that
         with self._finding:
-            path = self._locks.setdefault(_as_storage_has_it(effect.path), threading.Lock())
+            path = self._locks.setdefault(name, threading.Lock())
         if not path.acquire(timeout=self.PATIENCE_S):
             return None
         try:

@@ -6,8 +6,10 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -364,3 +366,26 @@ def test_a_torn_record_of_what_is_published_fails_no_job_that_can_be_published(
     said = outcomes(publisher)
     assert len(said) == TRIES and all("which is damaged" in each for each in said[:-1])
     assert ("is damaged" in said[-1]) == moved, "nothing is moved before the record stands"
+
+
+def test_a_path_whose_server_is_gone_holds_up_no_other(
+    publisher: OneByPath, remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a path may take its server's answer."""
+    asked, is_over, answered, known = threading.Event(), threading.Event(), [], fsspec.core.url_to_fs
+
+    def url_to_fs(path: str) -> Any:
+        if "hangs" in path:
+            asked.set()
+            answered.append(is_over.wait(5))
+            raise OSError("its server is gone")
+        return known(path)
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", url_to_fs)
+    hangs = REMOTE.model_copy(update={"path": "memory://hangs/out"})
+    hanging = threading.Thread(target=lambda: pytest.raises(OSError, publisher, hangs, Fence("job-master/0", EPOCH)))
+    hanging.start()
+    assert asked.wait(20)
+    assert outcomes(publisher) == ["published"] and not answered
+    is_over.set()
+    hanging.join()
