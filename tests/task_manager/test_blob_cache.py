@@ -254,6 +254,26 @@ def test_a_cache_of_nothing_still_gives_files(tmp_path: Path) -> None:
     assert files.give() == DATA and files.left() == ["targets/copy"]
 
 
+def test_what_is_no_file_there_or_cannot_be_deleted_fails_no_attempt(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """User code has the rights of the TaskManager: it may leave anything in the cache."""
+    (files.folder / "nest" / "egg").mkdir(parents=True)
+    foreign = files.folder / "foreign"
+    foreign.touch()
+    for each in (foreign, files.folder / "nest"):
+        os.utime(each, (1, 1))
+    unlink = Path.unlink
+
+    def refused(self: Path, missing_ok: bool = False) -> None:
+        if self == foreign:
+            raise PermissionError(1, "Operation not permitted", str(self))
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    files.begin(CacheLimits())
+    files.put()
+    assert files.give() == DATA and not (files.folder / "nest").exists() and foreign.exists()
+
+
 # as attempts see it
 
 
