@@ -30,7 +30,7 @@ from .errors import LocalError, plain_errors
 from .processes import is_running, log_tail
 
 DEFAULT = "default"
-SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager")
+CONTROL_SERVICES = ("dispatcher", "resource_manager", "job_master")
 START_LIMIT_S = 180.0
 STOP_LIMIT_S = 60.0  # services have 6 s and Kafka 15 until they are killed, each one after the other; the machine may be busy
 

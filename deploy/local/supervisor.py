@@ -44,7 +44,7 @@ from .kafka import KafkaBroker
 from .monitoring import Target
 from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
-from .stack import SERVICES, Stack
+from .stack import CONTROL_SERVICES, Stack
 from .stack_settings import Served, blob_url, write_settings
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
@@ -90,7 +90,7 @@ class Supervisor:
         self.services = [
             Service(name, f"services.{name}", name.replace("_", "-") + (f"-{number}" if number > 1 else ""))
             for number in range(1, self.options.standbys + 2)
-            for name in SERVICES[:3]
+            for name in CONTROL_SERVICES
         ]
         if self.options.web:
             self.services.append(Service("web", "services.web", "web"))
