@@ -36,9 +36,9 @@ class Archivist:  # [R32]
         """Copies an archive, soon."""
         self._put(path)
 
-    def sweep(self, now_ms: int) -> None:
+    def sweep(self, wall_ms: int) -> None:
         """Copies what is missing of those that ended lately, and deletes copies that are old, soon."""
-        self._put(now_ms)
+        self._put(wall_ms)
 
     def work(self) -> None:
         """Does what waits now."""

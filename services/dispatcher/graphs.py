@@ -11,7 +11,6 @@ import base64
 import hashlib
 import re
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from millrace.core.clocks import OwnMs
 from millrace.core.messages.base import Body, parsed
 from millrace.core.messages.client import Problem
 from millrace.core.messages.effects import StoredJob
@@ -29,7 +29,7 @@ from millrace.core.topics import DISPATCHER
 from millrace.io.interfaces import Change, Entry, Store, Txn, Unavailable, pages
 from millrace.io.storage.store import StorageError
 from millrace.runtime import troubles
-from millrace.runtime.hosting import Term
+from millrace.runtime.hosting import Term, monotonic_ms
 from millrace.runtime.metrics import FENCED
 from millrace.runtime.performer import Fence, Refused
 
@@ -80,7 +80,7 @@ class GraphListener:  # [R24]
         listening = Listening(self._store, self._intake, term)
         try:
             while not term.ended.wait(LOOK_S):
-                listening.look(time.monotonic_ns() // 1_000_000)
+                listening.look(monotonic_ms())
         except Refused:
             FENCED.add(DISPATCHER)  # the term is over
         except Exception as failure:  # else nothing would be noticed any more, and nobody would know
@@ -110,11 +110,11 @@ class Listening:
         self._all, self._base = False, 0
         """Whether every key is to be compared; which revision that is of, at least."""
 
-    def look(self, now_ms: int) -> None:
+    def look(self, own_ms: OwnMs) -> None:
         state: State = self._term.folded.state
         try:
             self._follow()
-            self._take(now_ms)
+            self._take(own_ms)
             if state.recovery is not Recovery.DONE:
                 self._all = True  # the recovery leaves out what names another cluster
             if state.recovery is not Recovery.DONE or state.closing is not None:
@@ -122,10 +122,10 @@ class Listening:
             if self._refused is None:
                 self._refused = self._read_refused()
             if self._all and len(self._suspects) < SUSPECTS_MOST // 2:
-                self._compare(now_ms, state)
-            due = [job for job, suspect in self._suspects.items() if suspect.due_ms <= now_ms and not self._passes(job, state, now_ms)]
+                self._compare(own_ms, state)
+            due = [job for job, suspect in self._suspects.items() if suspect.due_ms <= own_ms and not self._passes(job, state, own_ms)]
             for job in due[:LOOK_MOST]:
-                self._look_at(job, now_ms, state, self._refused)
+                self._look_at(job, own_ms, state, self._refused)
             self._note_told(self._refused)
             for job in [job for job, suspect in self._suspects.items() if suspect.over]:
                 del self._suspects[job]
@@ -164,25 +164,25 @@ class Listening:
         self._compacted = compacted
         self._lost.set()
 
-    def _take(self, now_ms: int) -> None:
+    def _take(self, own_ms: OwnMs) -> None:
         while self._changes:
             job, revision, suspect = self._changes.popleft()
             self._through = max(self._through, revision)
             if suspect is None:
                 self._suspects.pop(job, None)
             else:
-                self._suspect(job, suspect, now_ms)
+                self._suspect(job, suspect, own_ms)
 
-    def _suspect(self, job: str, suspect: _Suspect, now_ms: int) -> None:
+    def _suspect(self, job: str, suspect: _Suspect, own_ms: OwnMs) -> None:
         """It is looked at when what the leader may have done itself is folded; not later for what comes meanwhile."""
         before = self._suspects.get(job)
         if before is None and len(self._suspects) >= SUSPECTS_MOST:
             self._all = True
             return
-        suspect.due_ms = min(before.due_ms if before is not None else now_ms + SETTLE_MS, now_ms + SETTLE_MS)
+        suspect.due_ms = min(before.due_ms if before is not None else own_ms + SETTLE_MS, own_ms + SETTLE_MS)
         self._suspects[job] = suspect
 
-    def _compare(self, now_ms: int, state: State) -> None:
+    def _compare(self, own_ms: OwnMs, state: State) -> None:
         """A job that lives, and has no key, was not deleted by anybody that etcd tells of."""
         self._all = False
         missing = dict.fromkeys(list(state.live))
@@ -191,23 +191,23 @@ class Listening:
                 missing.pop(job_of(entry), None)
                 if _ENDED.match(entry.value) is None:
                     accepted = _acceptance(entry.value, entry.create_revision == entry.mod_revision)
-                    self._suspect(job_of(entry), _Suspect(0, accepted), now_ms)
+                    self._suspect(job_of(entry), _Suspect(0, accepted), own_ms)
         except Unavailable:
             self._all = True
             raise
         for job in [*missing, *(self._refused or ())]:
             if job not in self._suspects:
-                self._suspect(job, _Suspect(0), now_ms)
+                self._suspect(job, _Suspect(0), own_ms)
         self._through = max(self._through, self._base)
 
     # what is suspect
 
-    def _passes(self, job: str, state: State, now_ms: int) -> bool:
+    def _passes(self, job: str, state: State, own_ms: OwnMs) -> bool:
         """Whether it is as the log knows it, by the state alone: of a flood of submissions nothing is read. The order follows a job's way:
         from a lookup to the live ones. Else it would be seen in none of them."""
         suspect = self._suspects[job]
         if job in state.lookups:
-            suspect.due_ms = now_ms + SETTLE_MS
+            suspect.due_ms = own_ms + SETTLE_MS
             return True
         live = state.live.get(job)
         if suspect.deleted:  # else a tombstone was swept
@@ -222,7 +222,7 @@ class Listening:
             refused[job] = ("graphs", str(facts.offset))
         return refused
 
-    def _look_at(self, job: str, now_ms: int, state: State, refused: dict[str, Refusal]) -> None:
+    def _look_at(self, job: str, own_ms: OwnMs, state: State, refused: dict[str, Refusal]) -> None:
         """Reads first, and looks into the state then: what the leader puts is there before."""
         suspect, leader, key = self._suspects[job], self._fence.compare().key, key_of(job)
         reads = self._store.txn(Txn([], [], [leader, key])).reads
@@ -233,7 +233,7 @@ class Listening:
         except Unreadable as reason:
             unreadable = str(reason)
         if job in state.lookups:
-            suspect.due_ms = now_ms + SETTLE_MS
+            suspect.due_ms = own_ms + SETTLE_MS
             return
         live, ended = state.live.get(job), state.ended.get(job)
         suspect.over = True
@@ -252,10 +252,10 @@ class Listening:
         elif ended is not None:
             self._tell(JobGraphChanged(job=job, acceptance=ended.acceptance, revision=entry.mod_revision, **_excerpt(entry)))
         else:
-            self._added(job, entry, stands, unreadable, now_ms, state, refused)
+            self._added(job, entry, stands, unreadable, own_ms, state, refused)
 
     def _added(
-        self, job: str, entry: Entry, stands: StoredJob | None, unreadable: str, now_ms: int, state: State,
+        self, job: str, entry: Entry, stands: StoredJob | None, unreadable: str, own_ms: OwnMs, state: State,
         refused: dict[str, Refusal],
     ) -> None:  # fmt: skip
         suspect = self._suspects[job]
@@ -271,7 +271,7 @@ class Listening:
         if found.graph is None:
             self._refuse(job, refusal, added(acceptance=stands.acceptance, problems=found.problems), refused)
             return
-        suspect.over, suspect.due_ms = False, now_ms + AGAIN_MS
+        suspect.over, suspect.due_ms = False, own_ms + AGAIN_MS
         lack = found.lack or submission.no_room(state, found.graph)
         if lack:
             log.warning("a graph that somebody has put into etcd waits", job=job, reason=lack)

@@ -77,25 +77,25 @@ class Housekeeping:  # [R18], [R32], [R36]
         wait_s = FIRST_S
         try:
             while not term.ended.wait(wait_s):
-                own_ms, broker_ms = time.time_ns() // 1_000_000, term.folded.stamp_ms
-                if abs(own_ms - broker_ms) > CLOCKS_MS:
+                wall_ms, broker_ms = time.time_ns() // 1_000_000, term.folded.stamp_ms
+                if abs(wall_ms - broker_ms) > CLOCKS_MS:
                     # Else all would be as old as a wrong clock says: a year ahead, everything that young jobs have would go
-                    log.warning("not swept: this machine's clock and Kafka's differ", own_ms=own_ms, kafka_ms=broker_ms)
+                    log.warning("not swept: this machine's clock and Kafka's differ", wall_ms=wall_ms, kafka_ms=broker_ms)
                     wait_s = FIRST_S
                     continue
-                self.sweep(min(own_ms, broker_ms), Fence(DISPATCHER, term.epoch), term.folded.state)
+                self.sweep(min(wall_ms, broker_ms), Fence(DISPATCHER, term.epoch), term.folded.state)
                 wait_s = EVERY_S
         except Exception as failure:  # else what grows would grow, and nobody would know
             log.exception("the housekeeping ends")
             self._fatal(f"housekeeping: {type(failure).__name__}: {failure}")
 
-    def sweep(self, now_ms: int, fence: Fence, state: State) -> None:  # [R30]
+    def sweep(self, wall_ms: int, fence: Fence, state: State) -> None:  # [R30]
         """All of it, once. What cannot be reached now is swept the next time."""
         try:
             scheduled, kept = in_use(self._store), KeptExchange(self._store, self._storage)
-            live, unreadable = self._jobs(now_ms, fence, scheduled.jobs, kept)
-            kept.over(now_ms, state.settings, fence)
-            self._troubles(now_ms, fence)
+            live, unreadable = self._jobs(wall_ms, fence, scheduled.jobs, kept)
+            kept.over(wall_ms, state.settings, fence)
+            self._troubles(wall_ms, fence)
         except Refused:
             FENCED.add(DISPATCHER)
             return  # the term is over
@@ -108,26 +108,26 @@ class Housekeeping:  # [R18], [R32], [R36]
         live |= {job.acceptance: None for job in list(state.live.values())}
         read = {acceptance: None for job in list(state.live.values()) if job.kept for acceptance in parsed(job.kept)["jobs"]}
         if scheduled.known:
-            self._files("uploads", ["uploads"], self._keep_uploads_ms, now_ms, {upload_path(sha256) for sha256 in scheduled.uploads})
-        self._files("archives", ["archives"], self._keep_ms, now_ms)
+            self._files("uploads", ["uploads"], self._keep_uploads_ms, wall_ms, {upload_path(sha256) for sha256 in scheduled.uploads})
+        self._files("archives", ["archives"], self._keep_ms, wall_ms)
         if self._archivist is not None:
-            self._archivist.sweep(now_ms)
-        self._archives(live, unreadable, now_ms)
-        self._files("asked", [ASKED], LEFT_MS, now_ms)
+            self._archivist.sweep(wall_ms)
+        self._archives(live, unreadable, wall_ms)
+        self._files("asked", [ASKED], LEFT_MS, wall_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written
-            self._files(folder, self._owned_by_none(folder, live), self._keep_ms, now_ms)
-        self._files("exchange", self._owned_by_none("exchange", {**live, **read, **kept.owned}), LEFT_MS, now_ms)
+            self._files(folder, self._owned_by_none(folder, live), self._keep_ms, wall_ms)
+        self._files("exchange", self._owned_by_none("exchange", {**live, **read, **kept.owned}), LEFT_MS, wall_ms)
         blobs = (each for job in self._names("blobs") if job not in unreadable for each in self._owned_by_none(f"blobs/{job}", live))
-        self._files("blobs", blobs, LEFT_MS, now_ms)
+        self._files("blobs", blobs, LEFT_MS, wall_ms)
 
     # in etcd
 
     def _jobs(
-        self, now_ms: int, fence: Fence, scheduled: Container[str], kept: KeptExchange
+        self, wall_ms: int, fence: Fence, scheduled: Container[str], kept: KeptExchange
     ) -> tuple[dict[str, None], dict[str, None]]:
         """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up, and the ids of those that cannot be read. Of
         a job in `scheduled` the tombstone stays: its schedule may be about to submit it again, after a death or days without a leader."""
-        asked_ms = self._oldest_request_ms(now_ms)
+        asked_ms = self._oldest_request_ms(wall_ms)
         live: dict[str, None] = {}
         unreadable: dict[str, None] = {}
         over: list[Entry] = []
@@ -144,15 +144,15 @@ class Housekeeping:  # [R18], [R32], [R36]
                 live[stands.acceptance] = None
             elif job_of(entry) in scheduled or stands.kept_until_ms is not None:
                 continue
-            elif now_ms - (stands.ended_ms or 0) > self._keep_ended_ms and _is_over(stands.ended_ms or 0, now_ms, asked_ms):
+            elif wall_ms - (stands.ended_ms or 0) > self._keep_ended_ms and _is_over(stands.ended_ms or 0, wall_ms, asked_ms):
                 over.append(entry)
             if len(over) == BATCH_MOST:
-                self._forget(over, now_ms, asked_ms, fence)
+                self._forget(over, wall_ms, asked_ms, fence)
                 over = []
-        self._forget(over, now_ms, asked_ms, fence)
+        self._forget(over, wall_ms, asked_ms, fence)
         return live, unreadable
 
-    def _oldest_request_ms(self, now_ms: int) -> int:
+    def _oldest_request_ms(self, wall_ms: int) -> int:
         """The broker's stamp of the first record that client.commands still has. None is read: it may end who reads it [R30]. While Kafka
         does not answer, it is of any age, and no tombstone goes."""
         try:
@@ -160,9 +160,9 @@ class Housekeeping:  # [R18], [R32], [R36]
         except Unavailable as failure:
             log.warning("no tombstone is swept", reason=str(failure))
             return 0
-        return now_ms if stamp_ms is None else stamp_ms
+        return wall_ms if stamp_ms is None else stamp_ms
 
-    def _forget(self, over: list[Entry], now_ms: int, asked_ms: int, fence: Fence) -> None:
+    def _forget(self, over: list[Entry], wall_ms: int, asked_ms: int, fence: Fence) -> None:
         """A new generation of the Dispatcher reads all of client.commands again: a tombstone stays while a submission of its job may
         stand there, also one that came when the job had ended."""
         if not over:
@@ -171,7 +171,7 @@ class Housekeeping:  # [R18], [R32], [R36]
         compares, deletes = [], []
         for entry in over:
             repeat = repeats[repeat_key(job_of(entry))]
-            if repeat is None or _is_over(_stamp_ms(repeat), now_ms, asked_ms):
+            if repeat is None or _is_over(_stamp_ms(repeat), wall_ms, asked_ms):
                 revision = repeat.mod_revision if repeat is not None else 0
                 compares += [Compare(entry.key, entry.mod_revision), Compare(repeat_key(job_of(entry)), revision)]
                 deletes += [Delete(entry.key), Delete(repeat_key(job_of(entry)))]
@@ -179,7 +179,7 @@ class Housekeeping:  # [R18], [R32], [R36]
         if leader is None or leader.mod_revision != fence.epoch:
             raise Refused  # else one of them was asked for just now, and the next sweep looks at all again
 
-    def _troubles(self, now_ms: int, fence: Fence) -> None:
+    def _troubles(self, wall_ms: int, fence: Fence) -> None:
         """Staged output is tried again for as long as leavings are kept, then given up."""
         for job, facts, _ in troubles.noted(self._store, "staging"):
             if facts.reason == troubles.UNKNOWN:
@@ -187,7 +187,7 @@ class Housekeeping:  # [R18], [R32], [R36]
             problems = self._staging.delete(facts.folders)
             if not problems:
                 troubles.over(self._store, fence, "staging", job)
-            elif now_ms - facts.since_ms > self._keep_ms:
+            elif wall_ms - facts.since_ms > self._keep_ms:
                 log.error("staged output is given up: delete it by hand", job=job, folders=list(problems), reason=facts.reason)
                 troubles.over(self._store, fence, "staging", job)
         for job, _, _ in troubles.noted(self._store, "unreadable"):
@@ -196,12 +196,12 @@ class Housekeeping:  # [R18], [R32], [R36]
 
     # in storage
 
-    def _files(self, what: str, folders: Iterable[str], keep_ms: int, now_ms: int, keep: Container[str] = ()) -> None:
+    def _files(self, what: str, folders: Iterable[str], keep_ms: int, wall_ms: int, keep: Container[str] = ()) -> None:
         """Deletes what was not changed for longer than that, but the paths `keep`."""
         files = size = 0
         for folder in folders:
             try:
-                swept = self._storage.sweep(folder, keep_ms, now_ms, keep)
+                swept = self._storage.sweep(folder, keep_ms, wall_ms, keep)
             except StorageError as failure:
                 log.warning("not swept", folder=folder, reason=str(failure))
                 continue
@@ -209,7 +209,7 @@ class Housekeeping:  # [R18], [R32], [R36]
         if files:
             log.info("swept", what=what, files=files, bytes=size)
 
-    def _archives(self, live: dict[str, None], unreadable: dict[str, None], now_ms: int) -> None:
+    def _archives(self, live: dict[str, None], unreadable: dict[str, None], wall_ms: int) -> None:
         """Deletes the oldest beyond so many, to the minute. Not those of jobs that are not cleaned up, or whose key in etcd cannot be read:
         their end may be announced again. Nor what is younger than an hour, for somebody may be about to ask for its result."""
         try:
@@ -217,7 +217,7 @@ class Housekeeping:  # [R18], [R32], [R36]
             newer = before_ms = 0
             for minute in sorted(minutes, reverse=True):
                 if newer >= self._archives_most:
-                    before_ms = min((minute + 1) * MINUTE_MS, now_ms - LEFT_MS)
+                    before_ms = min((minute + 1) * MINUTE_MS, wall_ms - LEFT_MS)
                     break
                 newer += minutes[minute]
             if not before_ms:
@@ -245,9 +245,9 @@ class Housekeeping:  # [R18], [R32], [R36]
             log.warning("not swept", folder=folder, reason=str(failure))
 
 
-def _is_over(last_ms: int, now_ms: int, asked_ms: int) -> bool:
+def _is_over(last_ms: int, wall_ms: int, asked_ms: int) -> bool:
     """Whether client.commands has nothing from before, and nothing from soon after."""
-    return now_ms - last_ms > REPEATS_MS and asked_ms > last_ms + SOON_MS
+    return wall_ms - last_ms > REPEATS_MS and asked_ms > last_ms + SOON_MS
 
 
 def _stamp_ms(repeat: Entry) -> int:

@@ -56,7 +56,7 @@ class KeptExchange:
         """Acceptances whose data stay."""
         return {**self._own, **self._read}
 
-    def over(self, now_ms: int, settings: Settings, fence: Fence) -> None:
+    def over(self, wall_ms: int, settings: Settings, fence: Fence) -> None:
         """Those that are kept no more are owned no more. The newest stay, as many as fit. Raises Unavailable, Refused."""
         newest = sorted(self._kept, key=lambda each: (each.ended_ms, each.job), reverse=True)
         size = 0
@@ -64,7 +64,7 @@ class KeptExchange:
             size += self._size(each.stands.acceptance) if settings.keep_for_repair_ms else 0
             fits = size <= settings.keep_for_repair_mb << 20 and number < LISTED_MOST
             until_ms = min(each.stands.kept_until_ms or 0, each.ended_ms + settings.keep_for_repair_ms)
-            if (not fits or now_ms > until_ms) and not self._is_read(each.stands) and self._forget(each, fence):
+            if (not fits or wall_ms > until_ms) and not self._is_read(each.stands) and self._forget(each, fence):
                 log.info("exchange data of a job are kept no more", job=each.job, fits=fits)
 
     def _is_read(self, stands: StoredJob) -> bool:

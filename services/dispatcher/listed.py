@@ -42,8 +42,8 @@ class StoredListing:  # [R32]
     """Each listing reads all of etcd's jobs, a page at a time, for they stand there by their ids. Of the newest that it finds the next
     pages are answered, for some seconds: who reads all of a long list has etcd read once for thousands of jobs."""
 
-    def __init__(self, store: Store, now_ms: Callable[[], int], ahead: int = AHEAD_MOST) -> None:
-        self._store, self._now_ms, self._ahead = store, now_ms, ahead
+    def __init__(self, store: Store, wall_ms: Callable[[], int], ahead: int = AHEAD_MOST) -> None:
+        self._store, self._wall_ms, self._ahead = store, wall_ms, ahead
         self._last: _Ahead | None = None
         self._endings = 0
 
@@ -58,7 +58,7 @@ class StoredListing:  # [R32]
         if found is None:
             after, count, endings = before(request), max(self._ahead, request.limit), self._endings
             read = heapq.nlargest(count + 1, self._rows(request, after), key=lambda row: row[:2])
-            last = _Ahead(_only(request), after, read[:count], len(read) > count, self._now_ms() + AHEAD_MS)
+            last = _Ahead(_only(request), after, read[:count], len(read) > count, self._wall_ms() + AHEAD_MS)
             found = self._from(last, request)
             assert found is not None, "it was read just now"
             self._last = last if endings == self._endings else None
@@ -69,7 +69,7 @@ class StoredListing:  # [R32]
     def _from(self, last: _Ahead, request: ListJobDetails) -> tuple[list[Row], bool] | None:
         """The page's jobs and those behind them, and whether there are others; None: they must be read."""
         after = before(request)
-        if last.asked != _only(request) or self._now_ms() >= last.until_ms:
+        if last.asked != _only(request) or self._wall_ms() >= last.until_ms:
             return None
         if last.after is not None and (after is None or after > last.after):
             return None

@@ -95,18 +95,18 @@ class JobStore:
         """Create-if-absent [R18]. What is too late is not put, unless an earlier try may have put it in time; nor, until a later try,
         what storage cannot keep the modules of."""
         outcomes: dict[str, JobGraphStored] = {}
-        now_ms = self._wall_ms()
+        wall_ms = self._wall_ms()
         if self._perhaps_epoch != fence.epoch:
             self._perhaps, self._perhaps_epoch = set(), fence.epoch
         fresh: list[tuple[PutJobGraph, bytes]] = []
         for effect in effects:
-            late = effect.accept_before_ms is not None and now_ms > effect.accept_before_ms
+            late = effect.accept_before_ms is not None and wall_ms > effect.accept_before_ms
             if late and (effect.job, effect.stored.acceptance) not in self._perhaps:
                 outcomes[effect.job] = self._read_stored(effect.job, fence)
             elif effect.replaces:
                 self._replace(effect, fence, outcomes)
             elif repairs_of(effect.stored.graph or {}) is not None:
-                self._put_repair(effect, now_ms, fence, outcomes)
+                self._put_repair(effect, wall_ms, fence, outcomes)
             elif self._keep_modules(effect):
                 fresh.append((effect, value_of(effect.stored)))
         for batch in batches((each, len(each[1])) for each in fresh):
@@ -145,7 +145,7 @@ class JobStore:
             outcomes[effect.job] = _standing(effect.job, result.reads[put.key])
 
     def _put_repair(
-        self, effect: PutJobGraph, now_ms: int, fence: Fence, outcomes: dict[str, JobGraphStored]
+        self, effect: PutJobGraph, wall_ms: int, fence: Fence, outcomes: dict[str, JobGraphStored]
     ) -> None:
         """By itself, for it compares the jobs whose data it is given, too. A try before, whose answer was lost, cannot succeed behind a
         refusal by what their keys hold: they have changed since. Any other refusal waits until that try is known."""
@@ -155,7 +155,7 @@ class JobStore:
             return
         asked = (effect.job, effect.stored.acceptance)
         try:
-            found = self._repairs.look(effect, None if asked in self._perhaps else now_ms)
+            found = self._repairs.look(effect, None if asked in self._perhaps else wall_ms)
         except StorageError as failure:
             log.warning("a repair waits for storage", job=effect.job, reason=str(failure))
             return

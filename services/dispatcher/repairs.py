@@ -39,10 +39,10 @@ class Repairs:
     def __init__(self, store: Store, storage: Storage) -> None:
         self._store, self._storage = store, storage
 
-    def look(self, effect: PutJobGraph, now_ms: int | None) -> Begun | RepairRefused:
-        """now_ms: by the wall clock; None: it was begun in time. Raises StorageError, Unavailable."""
+    def look(self, effect: PutJobGraph, wall_ms: int | None) -> Begun | RepairRefused:
+        """wall_ms: by the wall clock; None: it was begun in time. Raises StorageError, Unavailable."""
         job = repairs_of(effect.stored.graph or {}) or ""
-        found = self._kept_by(job, now_ms)
+        found = self._kept_by(job, wall_ms)
         if isinstance(found, RepairRefused):
             return found
         stored = effect.stored.model_copy(update={"kept": found, "kept_of": found.jobs})
@@ -58,7 +58,7 @@ class Repairs:
             puts.append(Put(entry.key, value_of(stands.model_copy(update={"repaired_by": [*stands.repaired_by, effect.job]}))))
         return Begun(stored, compares, puts)
 
-    def _kept_by(self, job: str, now_ms: int | None) -> Kept | RepairRefused:
+    def _kept_by(self, job: str, wall_ms: int | None) -> Kept | RepairRefused:
         stands = _readable(self._store.get(key_of(job)))
         if stands is None:
             return _no(f"there is no job {job} that could be repaired")
@@ -73,7 +73,7 @@ class Repairs:
             return _no(f"nothing of job {job} had finished that could be kept: run it again (millrace run-again {job})")
         if kept.why:
             return _no(f"job {job} cannot be repaired: {kept.why}; run it again (millrace run-again {job})")
-        if stands.kept_until_ms is None or now_ms is not None and now_ms > stands.kept_until_ms:
+        if stands.kept_until_ms is None or wall_ms is not None and wall_ms > stands.kept_until_ms:
             return _gone(job, "what it had finished is deleted already, or was not kept (keep_for_repair_hours, keep_for_repair_mb)")
         return kept
 

@@ -24,10 +24,10 @@ def performing(ports: Mapping[type[Body], Port], traces: Traces | None) -> Mappi
     def both(port: Port, spans: Callable[[Any, Any, int], Iterator[Span]]) -> Port:
         def perform(effects: Sequence[Any], fence: Fence) -> Sequence[Body | None]:
             outcomes = port(effects, fence)
-            now_ms = time.time_ns() // 1_000_000
+            wall_ms = time.time_ns() // 1_000_000
             for effect, outcome in zip(effects, outcomes, strict=True):
                 if outcome is not None:
-                    traces.put(spans(effect, outcome, now_ms))
+                    traces.put(spans(effect, outcome, wall_ms))
             return outcomes
 
         return perform
@@ -35,25 +35,25 @@ def performing(ports: Mapping[type[Body], Port], traces: Traces | None) -> Mappi
     return {**ports, **{effect: both(ports[effect], spans) for effect, spans in SPANS.items()}}
 
 
-def accepted(effect: PutJobGraph, outcome: JobGraphStored, now_ms: int) -> Iterator[Span]:
+def accepted(effect: PutJobGraph, outcome: JobGraphStored, wall_ms: int) -> Iterator[Span]:
     """What etcd has under the id may be another submission: then this one has come to nothing."""
     stored, stands = effect.stored, outcome.stands
     if stands is not None and stands.acceptance == stored.acceptance:
         context = of_job(effect.job, stored.graph or {})
         parent = job_span(stored.acceptance)
         own = context.below(span_of(stored.acceptance, STORE.name))
-        yield STORE.span(own, parent, stored.accepted_ms, now_ms, {ID: effect.job})
+        yield STORE.span(own, parent, stored.accepted_ms, wall_ms, {ID: effect.job})
 
 
-def ended(effect: EndJob, outcome: JobResultStored, now_ms: int) -> Iterator[Span]:
+def ended(effect: EndJob, outcome: JobResultStored, wall_ms: int) -> Iterator[Span]:
     """What stands may be an ending that an earlier report led to: it has its span already."""
     ending, archive, job = effect.ending, effect.archive, effect.job
     if (outcome.stands.acceptance, outcome.stands.archive) != (ending.acceptance, ending.archive):
         return
     context = of_job(job, archive.graph)
     own = context.below(job_span(ending.acceptance))
-    ended_ms = ending.ended_ms or now_ms
-    yield FINISH.span(own.below(span_of(ending.acceptance, FINISH.name)), own.span, ended_ms, now_ms, {ID: job})
+    ended_ms = ending.ended_ms or wall_ms
+    yield FINISH.span(own.below(span_of(ending.acceptance, FINISH.name)), own.span, ended_ms, wall_ms, {ID: job})
     spent = archive.detail.spent if archive.detail is not None else None
     attributes = {
         ID: job, "millrace.job.name": ending.name, "millrace.job.status": ending.status,
@@ -61,7 +61,7 @@ def ended(effect: EndJob, outcome: JobResultStored, now_ms: int) -> Iterator[Spa
         **({f"millrace.job.spent.{phase}_ms": getattr(spent, f"{phase}_ms") for phase in SPENT} if spent is not None else {}),
     }  # fmt: skip
     why = failed(ending.cause) if ending.status == "FAILED" else None
-    yield JOB.span(own, context.span, ending.accepted_ms, now_ms, attributes, ending.name, why)
+    yield JOB.span(own, context.span, ending.accepted_ms, wall_ms, attributes, ending.name, why)
 
 
 SPANS: Mapping[type[Body], Callable[[Any, Any, int], Iterator[Span]]] = {PutJobGraph: accepted, EndJob: ended}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from dataclasses import dataclass
 
+from millrace.core.clocks import OwnMs
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Fact
 from millrace.io.interfaces import Received
@@ -25,7 +26,7 @@ class Ending:
 class InboxRead:
     """All that stood in the inbox at this moment, when its end was asked for, is in the queue before this."""
 
-    asked_ms: int
+    asked_ms: OwnMs
 
 
 class WakeUp:

@@ -171,7 +171,7 @@ class Shell:
     # time
 
     @property
-    def due_ms(self) -> int:
+    def due_ms(self) -> OwnMs:
         """When the next tick is made, if nothing comes before."""
         assert self.replica is not None
         return self.replica.next_tick_ms(self._rest_ms())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-from millrace.core.clocks import NowMs
+from millrace.core.clocks import AtMs, NowMs
 from millrace.core.machine import beside, formerly
 from millrace.core.messages.client import JobSummary, ListJobDetails, RunSchedule, SubmitJob, state_of
 from millrace.core.messages.execution import TimeSpent
@@ -155,7 +155,7 @@ class Closing:
     """The cluster is being shut down."""
 
     name: str
-    since_ms: int
+    since_ms: AtMs
     due_ms: NowMs
     """When it goes on without those who have not answered."""
     step: Literal["SUSPENDING", "RELEASING", "ENDING"] = "SUSPENDING"

@@ -20,19 +20,19 @@ REFUSED = "its job was not accepted: millrace dlq list says why"
 
 
 def decided(  # [R36]
-    name: str, schedule: StoredSchedule, progress: ScheduleProgress, now_ms: int, before_lives: bool
+    name: str, schedule: StoredSchedule, progress: ScheduleProgress, wall_ms: int, before_lives: bool
 ) -> ScheduleProgress:
     """What is known of its times after a look at them: perhaps one more is pending, or some are left out. `before_lives`: whether the job
     that was accepted last goes on. Raises NoTimes."""
-    if progress.through_ms > now_ms + BACK_MS:  # the clock was ahead, and was put back: what ran has its job, and is not run again
-        return progress.model_copy(update={"through_ms": now_ms})
+    if progress.through_ms > wall_ms + BACK_MS:  # the clock was ahead, and was put back: what ran has its job, and is not run again
+        return progress.model_copy(update={"through_ms": wall_ms})
     after_ms = max(progress.through_ms, schedule.since_ms)
-    if schedule.paused or progress.pending is not None or after_ms >= now_ms:
+    if schedule.paused or progress.pending is not None or after_ms >= wall_ms:
         return progress
-    found = times.between(schedule.cron, schedule.time_zone, after_ms, now_ms, MISSED_MOST)
+    found = times.between(schedule.cron, schedule.time_zone, after_ms, wall_ms, MISSED_MOST)
     if not found:
         return progress
-    chosen = _chosen(schedule, found, now_ms)
+    chosen = _chosen(schedule, found, wall_ms)
     if chosen is None:
         return left_out(progress, found[-1], MISSED, len(found))
     before = found[: found.index(chosen)]
@@ -42,17 +42,17 @@ def decided(  # [R36]
             progress = left_out(progress, older, f"{TOO_MANY} {MISSED_MOST:,} newer ones are run")
     elif before:
         progress = left_out(progress, before[-1], MISSED, len(before))
-    if before_lives and schedule.overlap == "skip" and now_ms - chosen <= LATE_MS:  # else all but one of those that are made up for
+    if before_lives and schedule.overlap == "skip" and wall_ms - chosen <= LATE_MS:  # else all but one of those that are made up for
         return left_out(progress, chosen, OVERLAP)
-    pending = PendingRun(job=times.job_id(name, chosen), due_ms=chosen, since_ms=now_ms)
+    pending = PendingRun(job=times.job_id(name, chosen), due_ms=chosen, since_ms=wall_ms)
     return progress.model_copy(update={"through_ms": chosen, "pending": pending})
 
 
-def _chosen(schedule: StoredSchedule, found: list[int], now_ms: int) -> int | None:
+def _chosen(schedule: StoredSchedule, found: list[int], wall_ms: int) -> int | None:
     """The one that is run; None: all were missed."""
     if schedule.missed == "all":
         return found[0]
-    return found[-1] if schedule.missed == "latest" or now_ms - found[-1] <= LATE_MS else None
+    return found[-1] if schedule.missed == "latest" or wall_ms - found[-1] <= LATE_MS else None
 
 
 def left_out(progress: ScheduleProgress, ms: int, why: str, count: int = 1) -> ScheduleProgress:

@@ -73,12 +73,12 @@ class Schedules:
         told_ms = 0
         try:
             while not term.ended.wait(LOOK_S):
-                own_ms, broker_ms = self._wall_ms(), term.folded.stamp_ms
-                if abs(own_ms - broker_ms) <= CLOCKS_MS:
-                    firing.look(min(own_ms, broker_ms), term.folded.state)
-                elif own_ms - told_ms > READ_MS:  # else a wrong clock would run what is due next year, and nothing until then
-                    told_ms = own_ms
-                    log.warning("schedules wait: this machine's clock and Kafka's differ", own_ms=own_ms, kafka_ms=broker_ms)
+                wall_ms, broker_ms = self._wall_ms(), term.folded.stamp_ms
+                if abs(wall_ms - broker_ms) <= CLOCKS_MS:
+                    firing.look(min(wall_ms, broker_ms), term.folded.state)
+                elif wall_ms - told_ms > READ_MS:  # else a wrong clock would run what is due next year, and nothing until then
+                    told_ms = wall_ms
+                    log.warning("schedules wait: this machine's clock and Kafka's differ", wall_ms=wall_ms, kafka_ms=broker_ms)
         except Refused:
             FENCED.add(DISPATCHER)  # the term is over
         except Exception as failure:  # else nothing would be run any more, and nobody would know
@@ -94,22 +94,22 @@ class Firing:  # [R36]
         self._known: dict[str, _Known] = {}
         self._read_ms: int | None = None
 
-    def look(self, now_ms: int, state: State) -> None:
+    def look(self, wall_ms: int, state: State) -> None:
         """`state`: of the machine, which another thread changes."""
         try:
-            if self._changed.is_set() or self._read_ms is None or not 0 <= now_ms - self._read_ms < READ_MS:
+            if self._changed.is_set() or self._read_ms is None or not 0 <= wall_ms - self._read_ms < READ_MS:
                 self._changed.clear()
                 self._read_ms = None
-                self._read(now_ms)
-                self._read_ms = now_ms
+                self._read(wall_ms)
+                self._read_ms = wall_ms
             if state.closing is None:
                 for name, known in list(self._known.items()):
-                    if now_ms >= known.next_ms:
-                        self._step(name, known, now_ms, state)
+                    if wall_ms >= known.next_ms:
+                        self._step(name, known, wall_ms, state)
         except Unavailable as failure:
             log.warning("schedules wait", reason=str(failure))
 
-    def _read(self, now_ms: int) -> None:
+    def _read(self, wall_ms: int) -> None:
         progress = {entry.key[len(PROGRESS) :]: entry for entry in pages(self._store, PROGRESS)}
         found: dict[str, _Known] = {}
         for entry in pages(self._store, SCHEDULES):
@@ -125,28 +125,28 @@ class Firing:  # [R36]
             found[name] = _Known(stored, entry.mod_revision, progress_of(its), its.mod_revision if its is not None else 0, 0, *tried)
         self._known = found
 
-    def _step(self, name: str, known: _Known, now_ms: int, state: State) -> None:
+    def _step(self, name: str, known: _Known, wall_ms: int, state: State) -> None:
         try:
             if known.progress.pending is not None:
-                self._go_on(name, known, now_ms, state)
+                self._go_on(name, known, wall_ms, state)
                 return
-            lives = self._lives(known.progress.last_job, state) if self._is_due(known, now_ms) else False
-            progress = deciding.decided(name, known.stored, known.progress, now_ms, lives)
+            lives = self._lives(known.progress.last_job, state) if self._is_due(known, wall_ms) else False
+            progress = deciding.decided(name, known.stored, known.progress, wall_ms, lives)
             if progress != known.progress:
                 self._note(name, known, progress)
             else:
-                following = times.after(known.stored.cron, known.stored.time_zone, max(now_ms, known.stored.since_ms))
-                known.next_ms = now_ms + READ_MS if known.stored.paused else next(following, now_ms + READ_MS)
+                following = times.after(known.stored.cron, known.stored.time_zone, max(wall_ms, known.stored.since_ms))
+                known.next_ms = wall_ms + READ_MS if known.stored.paused else next(following, wall_ms + READ_MS)
         except times.NoTimes as failure:  # another leader may know the zone
             log.error("a schedule does not run", schedule=name, reason=str(failure))
-            known.next_ms = now_ms + READ_MS
+            known.next_ms = wall_ms + READ_MS
 
     @staticmethod
-    def _is_due(known: _Known, now_ms: int) -> bool:
+    def _is_due(known: _Known, wall_ms: int) -> bool:
         after_ms = max(known.progress.through_ms, known.stored.since_ms)
-        return next(times.until(known.stored.cron, known.stored.time_zone, now_ms), 0) > after_ms
+        return next(times.until(known.stored.cron, known.stored.time_zone, wall_ms), 0) > after_ms
 
-    def _go_on(self, name: str, known: _Known, now_ms: int, state: State) -> None:
+    def _go_on(self, name: str, known: _Known, wall_ms: int, state: State) -> None:
         """A run is pending: it waits for the one before, is published, is published again, or is over."""
         run = known.progress.pending
         assert run is not None, "the caller has looked"
@@ -158,13 +158,13 @@ class Firing:  # [R36]
             self._note(name, known, deciding.given_up(known.progress, deciding.PAUSED))
         elif waits or self._lives(known.progress.last_job, state):
             return
-        elif known.tried == run.job and now_ms > deciding.tried_until_ms(known.stored, run):
+        elif known.tried == run.job and wall_ms > deciding.tried_until_ms(known.stored, run):
             log.error("a schedule's job was not accepted", schedule=name, job=run.job)
             self._note(name, known, deciding.given_up(known.progress, deciding.REFUSED))
-        elif known.tried != run.job or not 0 <= now_ms - known.tried_ms < known.wait_ms:
-            self._publish(name, known, now_ms)
+        elif known.tried != run.job or not 0 <= wall_ms - known.tried_ms < known.wait_ms:
+            self._publish(name, known, wall_ms)
 
-    def _publish(self, name: str, known: _Known, now_ms: int) -> None:
+    def _publish(self, name: str, known: _Known, wall_ms: int) -> None:
         run = known.progress.pending
         assert run is not None, "the caller has looked"
         entry = self._store.get(f"{GRAPHS}{name}")
@@ -178,11 +178,11 @@ class Firing:  # [R36]
             return
         due = Scheduled(schedule=name, due=times.text(run.due_ms, known.stored.time_zone), time_zone=known.stored.time_zone)
         body = SubmitJob(
-            job=run.job, graph=graph.graph, parameters=graph.parameters, accept_before_ms=now_ms + ACCEPT_MS, scheduled=due
+            job=run.job, graph=graph.graph, parameters=graph.parameters, accept_before_ms=wall_ms + ACCEPT_MS, scheduled=due
         )
         self._bus.append(TOPIC, 0, body.model_dump_json().encode(), key=name.encode())
         known.wait_ms = min(2 * known.wait_ms, AGAIN_MOST_MS) if known.tried == run.job else AGAIN_MS
-        known.tried, known.tried_ms = run.job, now_ms
+        known.tried, known.tried_ms = run.job, wall_ms
 
     def _note(self, name: str, known: _Known, progress: ScheduleProgress) -> None:
         """Writes what became of its times, if neither it nor the schedule was changed meanwhile: else all is read again."""

@@ -101,11 +101,11 @@ class ScheduleStore:  # [R36]
         after = f"{SCHEDULES}{effect.after}" if effect.after else ""
         entries = self._store.page(SCHEDULES, after, effect.limit)
         progress = {entry.key[len(PROGRESS) :]: entry for entry in self._store.list(PROGRESS)[0]}
-        now_ms, found = self._wall_ms(), []
+        wall_ms, found = self._wall_ms(), []
         for entry in entries:
             name, stored = entry.key[len(SCHEDULES) :], _readable(entry)
             if stored is not None:
-                found.append(summary(name, stored, progress_of(progress.get(name)), now_ms))
+                found.append(summary(name, stored, progress_of(progress.get(name)), wall_ms))
         more = entries[-1].key[len(SCHEDULES) :] if len(entries) == effect.limit else None
         return SchedulesFound(number=effect.number, schedules=found, next=more)
 

@@ -87,14 +87,14 @@ def in_use(store: Store) -> InUse:
     return InUse(frozenset(uploads), frozenset(run.job for run in pending if run is not None), known)
 
 
-def summary(name: str, stored: StoredSchedule, progress: ScheduleProgress, now_ms: int) -> ScheduleSummary:
+def summary(name: str, stored: StoredSchedule, progress: ScheduleProgress, wall_ms: int) -> ScheduleSummary:
     """As clients are shown it."""
     known: dict[str, Any] = {
         "schedule": name, "name": stored.name, "cron": stored.cron, "time_zone": stored.time_zone, "missed": stored.missed,
         "overlap": stored.overlap, "paused": stored.paused, "set_ms": stored.set_ms, "last_job": progress.last_job or None,
     }  # fmt: skip
     try:
-        following = () if stored.paused else times.after(stored.cron, stored.time_zone, max(now_ms, stored.since_ms))
+        following = () if stored.paused else times.after(stored.cron, stored.time_zone, max(wall_ms, stored.since_ms))
         run, zone = progress.pending, stored.time_zone
         return ScheduleSummary(
             **known,

@@ -37,7 +37,7 @@ class NoTimes(ValueError):
     """The expression or the time zone is none, here: another machine may know more zones."""
 
 
-def problems(cron: str, time_zone: str, now_ms: int) -> list[Problem]:
+def problems(cron: str, time_zone: str, wall_ms: int) -> list[Problem]:
     """What is wrong with them, for who sets a schedule."""
     found = []
     try:
@@ -46,7 +46,7 @@ def problems(cron: str, time_zone: str, now_ms: int) -> list[Problem]:
         near = difflib.get_close_matches(time_zone, available_timezones() - {LOCAL}, 1)
         found.append(Problem(("time_zone",), str(failure), f"did you mean {near[0]}?" if near else f"give {ZONES}"))
     try:
-        if next(after(cron, "UTC", now_ms), None) is None:
+        if next(after(cron, "UTC", wall_ms), None) is None:
             found.append(Problem(("cron",), f"{cron!r} never comes: no day within 50 years is meant", f"give {FIELDS}"))
     except NoTimes as failure:
         found.append(Problem(("cron",), str(failure), f"give {FIELDS}"))

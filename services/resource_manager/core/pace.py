@@ -26,14 +26,14 @@ def pace_ms(state: State, at_ms: AtMs) -> int | None:
     return max((freed[-1] - freed[0]) // (len(freed) - 1), (at_ms - freed[0]) // len(freed))
 
 
-def expected_ms(state: State, slots: int, at_ms: AtMs) -> int | None:
+def expected_ms(state: State, slots: int, at_ms: AtMs) -> AtMs | None:
     """When so many slots will have been freed, as a time, to the second."""
     pace = pace_ms(state, at_ms)
-    return None if pace is None else round(max(at_ms, state.freed[-1] + pace * slots) / 1000) * 1000
+    return None if pace is None else AtMs(round(max(at_ms, state.freed[-1] + pace * slots) / 1000) * 1000)
 
 
-def is_news(sent_ms: int | None, now_ms: int | None, at_ms: AtMs) -> bool:
+def is_news(sent_ms: AtMs | None, found_ms: AtMs | None, at_ms: AtMs) -> bool:
     """Whether another expectation is worth a message."""
-    if sent_ms is None or now_ms is None:
-        return sent_ms is not now_ms
-    return abs(now_ms - sent_ms) > max(STEP_MS, abs(sent_ms - at_ms) // 4)
+    if sent_ms is None or found_ms is None:
+        return sent_ms is not found_ms
+    return abs(found_ms - sent_ms) > max(STEP_MS, abs(sent_ms - at_ms) // 4)

@@ -67,7 +67,7 @@ class Place(NamedTuple):
 
     position: int | None
     reason: str
-    expected_ms: int | None = None
+    expected_ms: AtMs | None = None
 
 
 def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:

@@ -112,7 +112,7 @@ class Job:
     # Of the last JobQueued. The reason is None where its shard takes the job for one that does not wait.
     sent_reason: Annotated[str | None, formerly("sent_reason", "told")] = None
     sent_position: Annotated[int | None, formerly("sent_position", "told_position")] = None
-    sent_expected_ms: int | None = None
+    sent_expected_ms: AtMs | None = None
 
     @property
     def short(self) -> bool:

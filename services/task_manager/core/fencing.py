@@ -43,7 +43,7 @@ class Silence:
     gap count. What became of it in the meantime it reads in its inbox.
     """
 
-    turned_ms: int
+    turned_ms: OwnMs
     kafka_ms: int = 0
     """Since Kafka acknowledged something that was sent to the ResourceManager."""
     both_ms: int = 0

@@ -44,7 +44,7 @@ class Sight(NamedTuple):
     own_ms: OwnMs
     lost_after_ms: int
     """Without a heartbeat for so long, the ResourceManager declares it lost."""
-    asked_ms: int = 0
+    asked_ms: OwnMs = OwnMs(0)
     """INBOX_READ: when it asked where its inbox ends."""
 
 
@@ -52,12 +52,12 @@ class Sight(NamedTuple):
 class Presence:
     """Changed by the thread that folds; `behind`, `holds` and `read_ms` are read by the one that reads the inbox."""
 
-    looked_ms: int
+    looked_ms: OwnMs
     """It was at work then, or rests as planned until then."""
     state: PresenceState = PresenceState.PRESENT
-    behind_ms: int = 0
+    behind_ms: OwnMs = OwnMs(0)
     """When it was last seen to be absent."""
-    read_ms: int = 0
+    read_ms: OwnMs = OwnMs(0)
     """All that stood in the inbox at this moment has been folded, or nobody held a slot."""
     holds: bool = False
     """Somebody held a slot at the last look."""
@@ -77,9 +77,9 @@ class Presence:
         """A process that was away wakes with commands that it read before."""
         self._on(Event.LOOKED, sight)
 
-    def rest(self, own_ms: OwnMs, due_ms: int) -> None:
+    def rest(self, own_ms: OwnMs, due_ms: OwnMs) -> None:
         """The turn is over; the next one comes at `due_ms` at the latest."""
-        self.looked_ms = max(own_ms, due_ms - TICK_MS)
+        self.looked_ms = max(own_ms, OwnMs(due_ms - TICK_MS))
 
     def count_silence(self, sight: Sight, *, holds: bool, unacked: bool) -> None:
         """Counts silence. Where nobody holds a slot and nothing is unacknowledged, it awaits no answer and silence does not count. Else
@@ -176,7 +176,7 @@ class Reading:  # [R28]
 
     next: int
     """The offset that is read next."""
-    asked_ms: int = 0
+    asked_ms: OwnMs = OwnMs(0)
     end: int | None = None
     """Where the inbox ended at `asked_ms`; None: it has been read so far."""
 

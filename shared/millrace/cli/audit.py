@@ -50,10 +50,10 @@ def audit(
             for each in found
         ])  # fmt: skip
         return
-    rows, now_ms = [], time.time_ns() // 1_000_000
+    rows, wall_ms = [], time.time_ns() // 1_000_000
     for each in found:
         asked, answered = each.requested, each.answered
-        late = now_ms - asked.at_ms > ANSWERED_WITHIN_MS
+        late = wall_ms - asked.at_ms > ANSWERED_WITHIN_MS
         outcome = answered.outcome if answered is not None else "not known" if late else "under way"
         who = (asked.name, asked.role) if asked.name else ("-", "-")
         told = (*who, asked.address, asked.verb, asked.target, outcome, answered.detail if answered else "")

@@ -71,17 +71,17 @@ def took(start_ms: int | None, end_ms: int | None) -> str:
     return f"{minutes} m {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} m"
 
 
-def place(position: int | None, expected_ms: int | None, now_ms: int, where: str = "") -> str:
+def place(position: int | None, expected_ms: int | None, wall_ms: int, where: str = "") -> str:
     """Of a job that waits: its number, and in how much time it has its slots, if that is known."""
     if not position:
         return ""
-    left = _left(expected_ms, now_ms)
+    left = _left(expected_ms, wall_ms)
     return f" (number {position}{where}{f', in about {left}' if left else ''})"
 
 
-def _left(expected_ms: int | None, now_ms: int) -> str:
+def _left(expected_ms: int | None, wall_ms: int) -> str:
     """Until a job is expected to have its slots; empty where that is not known, or has passed."""
-    return took(now_ms, expected_ms) if expected_ms is not None and expected_ms > now_ms else ""
+    return took(wall_ms, expected_ms) if expected_ms is not None and expected_ms > wall_ms else ""
 
 
 def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]:
@@ -93,8 +93,8 @@ def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]
 
 def queue_row(summary: JobSummary) -> tuple[object, ...]:
     """Place, job, name, when it was accepted, in how much time it has its slots, why it waits."""
-    now_ms = time.time_ns() // 1_000_000
-    expected = _left(summary.expected_ms, now_ms)
+    wall_ms = time.time_ns() // 1_000_000
+    expected = _left(summary.expected_ms, wall_ms)
     name = " ".join(printable(summary.name).split())
     return summary.position or "", summary.job, name, when(summary.accepted_ms), expected, summary.waiting or ""
 

@@ -16,10 +16,10 @@ AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def past_ms(text: str) -> int:
     """A past time, as Unix time in milliseconds: an age (90s, 30m, 2h, 3d), a time of day (the last such one), or a date with or without
     a time, in the local time zone. Raises typer.BadParameter."""
-    text, now_ms = text.strip(), time.time_ns() // 1_000_000
+    text, wall_ms = text.strip(), time.time_ns() // 1_000_000
     age = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
     try:
-        found = now_ms - int(float(age.group(1)) * AGES[age.group(2)] * 1000) if age else stamp_ms(text, now_ms)
+        found = wall_ms - int(float(age.group(1)) * AGES[age.group(2)] * 1000) if age else stamp_ms(text, wall_ms)
     except OverflowError:
         found = -1
     except ValueError:

@@ -50,21 +50,21 @@ class Election:
         self._epoch = 0  # while ELECT or LEADING: the one won
         self._last_won = 0
         # following
-        self._leader_seen_ms = 0  # when the last taken tick (or Elected) was folded
+        self._leader_seen_ms = OwnMs(0)  # when the last taken tick (or Elected) was folded
         self._read_stamp_ms = 0  # stamp of the last record folded
         self._returned_stamp_ms = 0  # probes before this stamp prove nothing
         self._probe_stamp_ms = 0  # stamp of the first own probe folded since the last tick; 0: none
-        self._probed_ms = 0  # when the last probe was sent
+        self._probed_ms = OwnMs(0)  # when the last probe was sent
         self._probes = 0
         self._asking = False  # the last probe was not read back yet
         self._silent = False
         self._stuck = 0  # ticks since the mark stands still below the last output
-        self._asked_ms = -CAMPAIGN_MS  # when it last asked for the key
+        self._asked_ms = OwnMs(-CAMPAIGN_MS)  # when it last asked for the key
         # elect
-        self._elect_ms = 0  # the first look at the time since it won; 0: none yet
+        self._elect_ms = OwnMs(0)  # the first look at the time since it won; 0: none yet
         # leading
-        self._attendants: dict[str, int] = {}  # other replica -> when its last probe was folded
-        self._ticked_ms = 0  # when the last tick was sent
+        self._attendants: dict[str, OwnMs] = {}  # other replica -> when its last probe was folded
+        self._ticked_ms = OwnMs(0)  # when the last tick was sent
         self._ticks = 0  # number of the last tick sent
 
     @property
@@ -133,7 +133,7 @@ class Election:
     def won(self, epoch: int) -> None:
         """etcd gave this process the key."""
         self._become(Role.ELECT)
-        self._epoch, self._last_won, self._elect_ms = epoch, epoch, 0
+        self._epoch, self._last_won, self._elect_ms = epoch, epoch, OwnMs(0)
         self._silent = False
 
     def lead(self, own_ms: OwnMs) -> None:
@@ -150,14 +150,14 @@ class Election:
     def give_away(self, own_ms: OwnMs) -> None:
         """A leader lets others lead: it follows, and does not ask for the key at once."""
         self.follow(own_ms)
-        self._asked_ms = own_ms - CAMPAIGN_MS + GIVEN_MS
+        self._asked_ms = OwnMs(own_ms - CAMPAIGN_MS + GIVEN_MS)
 
     def give_up(self, own_ms: OwnMs) -> int:
         """What this leader wrote was not read back: it follows, and others go first, for who cannot write would only win again. The epoch
         that has ended."""
         epoch = self._epoch
         self.follow(own_ms)
-        self._asked_ms = own_ms + ELECTED_BACK_MS
+        self._asked_ms = OwnMs(own_ms + ELECTED_BACK_MS)
         return epoch
 
     # the time
@@ -179,15 +179,15 @@ class Election:
         self._probed_ms, self._probes, self._asking = own_ms, self._probes + 1, True
         return self._probes
 
-    def next_look_ms(self, own_ms: OwnMs, next_ms: int) -> int:
+    def next_look_ms(self, own_ms: OwnMs, next_ms: int) -> OwnMs:
         """When a follower must look at the time again, if nothing is read until then."""
         if self._role is not Role.FOLLOWING:
-            return own_ms + IDLE_MS
+            return OwnMs(own_ms + IDLE_MS)
         if self._silent:
-            return own_ms + SILENT_LOOK_MS
+            return OwnMs(own_ms + SILENT_LOOK_MS)
         suspected_ms = self._leader_seen_ms + int(SUSPECT_TICKS * next_ms)
         due_ms = self._probed_ms + PROBE_MS if own_ms >= suspected_ms else suspected_ms
-        return due_ms if own_ms < due_ms < own_ms + IDLE_MS else own_ms + IDLE_MS
+        return OwnMs(due_ms if own_ms < due_ms < own_ms + IDLE_MS else own_ms + IDLE_MS)
 
     def campaigns(self, own_ms: OwnMs, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:  # [R31]
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
@@ -224,6 +224,6 @@ class Election:
         self._ticks, self._ticked_ms = number, own_ms
 
     @property
-    def ticked_ms(self) -> int | None:
+    def ticked_ms(self) -> OwnMs | None:
         """When the last tick of this term was sent; None: there was none yet."""
         return self._ticked_ms if self._ticks else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chain import Offer, Peer, offer, take
-from .clocks import NowMs
+from .clocks import NowMs, after
 from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
 from .messages.events import LeaderElected
@@ -83,7 +83,7 @@ class ScopeState:
     tick_stamp_ms: int = 0  # broker's stamp of the last taken tick; 0: none yet
     next_ms: int = TICK_MS  # within which the leader promised its next tick
     stamp_ms: int = 0  # broker's stamp of the last record
-    now_ms: int = 0  # machine time
+    now_ms: NowMs = NowMs(0)
     ticks: int = 0  # ticks taken in this generation
     digest: str = ""  # of all outputs so far
     ticked_digest: str = ""  # of all outputs up to the last taken tick
@@ -199,7 +199,7 @@ class Fold:
         folded.next_ms = TICK_MS
         folded.revision = max(folded.revision, record.epoch)
         if first:
-            folded.now_ms = folded.tick_stamp_ms = stamp_ms
+            folded.now_ms, folded.tick_stamp_ms = NowMs(stamp_ms), stamp_ms  # machine time begins with the broker's
         result = FoldResult(taken=True)
         bodies: list[tuple[Any, str, int]] = [(Configured(record.settings), "", 0)]
         outputs: list[Output] = []
@@ -224,7 +224,7 @@ class Fold:
             )
         folded.tick = record.n
         folded.ticks += 1
-        folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms)  # [R4]
+        folded.now_ms = after(folded.now_ms, min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms))  # [R4]
         folded.tick_stamp_ms, folded.next_ms = stamp_ms, record.next_ms
         folded.revision = max(folded.revision, record.revision)
         for seq in range(folded.published_through + 1, min(record.published_through, folded.said) + 1):
@@ -323,7 +323,7 @@ class Fold:
         for output in first or ():
             index = self._take_in(folded, (offset, index), result, output)
         for body, sender, life in bodies:
-            envelope = Envelope(Scope(sender), life, NowMs(folded.now_ms), name, body, folded.stamp_ms)
+            envelope = Envelope(Scope(sender), life, folded.now_ms, name, body, folded.stamp_ms)
             for output in self.machine.handle(folded.state, envelope):
                 index = self._take_in(folded, (offset, index), result, output)
         return result

@@ -138,7 +138,7 @@ class Replica(BaseReplica):
         self.settings = settings
         self.election = Election()
         self._revision = 0
-        self._woken_ms: int | None = None  # leader: the first beat since its last tick at which there was something to do
+        self._woken_ms: OwnMs | None = None  # leader: the first beat since its last tick at which there was something to do
 
     @property
     def role(self) -> Role:
@@ -300,20 +300,20 @@ class Replica(BaseReplica):
             )
         )
 
-    def next_look_ms(self, own_ms: OwnMs) -> int:
+    def next_look_ms(self, own_ms: OwnMs) -> OwnMs:
         """When it must look at the time again, if nothing is read until then."""
         if self.leads and not self.election.awaits_tick(self.folded.tick):
             return self.next_tick_ms(own_ms)
         return self.election.next_look_ms(own_ms, self.folded.next_ms)
 
-    def next_tick_ms(self, own_ms: OwnMs) -> int:
+    def next_tick_ms(self, own_ms: OwnMs) -> OwnMs:
         """When the leader's next tick is due: sooner than promised soon after there is something to do, and never later, for what the
         log has no tick for is no time [R4]."""
         ticked_ms = self.election.ticked_ms
         if ticked_ms is None:
             return own_ms
         due_ms = QUIET_TICK_MS if self._woken_ms is None else max(TICK_MS, self._woken_ms + WAKING_MS - ticked_ms)
-        return ticked_ms + min(self.folded.next_ms, due_ms)
+        return OwnMs(ticked_ms + min(self.folded.next_ms, due_ms))
 
     def _is_quiet(self, own_ms: OwnMs) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""

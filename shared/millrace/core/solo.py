@@ -56,9 +56,9 @@ class SoloReplica(BaseReplica):
             next_ms=self._interval_ms(rest_ms),
         ))]  # fmt: skip
 
-    def next_tick_ms(self, rest_ms: int) -> int:
+    def next_tick_ms(self, rest_ms: int) -> OwnMs:
         """When the next tick is due, if nothing comes before: never later than the last one promised [R4]."""
-        return self.ticked_ms + min(self.folded.next_ms, self._interval_ms(rest_ms))
+        return OwnMs(self.ticked_ms + min(self.folded.next_ms, self._interval_ms(rest_ms)))
 
     def _interval_ms(self, rest_ms: int) -> int:
         """Between two ticks. At rest nobody needs it, all peers have heard it and all it said is in Kafka."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from millrace.core.clocks import OwnMs
 from millrace.io.interfaces import Entry, Store, Unavailable
 
 from .hosting import monotonic_ms
@@ -29,7 +30,7 @@ class Beat(threading.Thread):
         self,
         store: Store,
         loops: Callable[[], Sequence[ScopeLoop]],
-        clock: Callable[[], int] = monotonic_ms,
+        clock: Callable[[], OwnMs] = monotonic_ms,
         fatal: Callable[[str], None] = lambda reason: None,
         shut_down: Callable[[Entry | None], None] = lambda entry: None,
     ) -> None:

@@ -183,19 +183,19 @@ class Storage:
         with _explained(self._place(prefix)):
             yield from self._backend.folders(_checked(prefix))
 
-    def sweep(self, prefix: str, older_than_ms: int, now_ms: int, keep: Container[str] = ()) -> Swept:  # [R32]
-        """Deletes the files below `prefix` that were last changed more than `older_than_ms` before `now_ms`, but not
+    def sweep(self, prefix: str, older_than_ms: int, wall_ms: int, keep: Container[str] = ()) -> Swept:  # [R32]
+        """Deletes the files below `prefix` that were last changed more than `older_than_ms` before `wall_ms`, but not
         those of the paths `keep`; the folders left empty; and what was never finished for a day. Deletes as it goes: it holds no
         listing, and one that is interrupted has done its part."""
         files = size = 0
         for each in self._walk(prefix):
             limit = min(older_than_ms, _ABANDONED_MS) if _is_temporary(each.path) else older_than_ms
-            if each.modified_ms < now_ms - limit and each.path not in keep:
+            if each.modified_ms < wall_ms - limit and each.path not in keep:
                 with _explained(self._place(each.path)):
                     self._backend.delete(each.path)
                 files, size = files + 1, size + each.size
         with _explained(self._place(prefix)):
-            self._backend.prune(_checked(prefix), now_ms - older_than_ms)
+            self._backend.prune(_checked(prefix), wall_ms - older_than_ms)
         return Swept(files, size)
 
     def free(self) -> int | None:
