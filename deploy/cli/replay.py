@@ -270,7 +270,7 @@ def place(text: str, source: Source) -> At:
 
     if text == "end":
         return At()
-    if text.isdigit():
+    if text.isdecimal():
         return At(offset=int(text))
     with contextlib.suppress(ValueError):
         return At(stamp_ms=stamp_ms(text, source.newest_ms()))

@@ -24,7 +24,7 @@ def _machine(scope: str, topology: Topology) -> Machine:
         from services.resource_manager.core.machine import ResourceManager
 
         return ResourceManager(topology.shards)
-    if kind == JOB_MASTER and name.isdigit():
+    if kind == JOB_MASTER and name.isdecimal():
         from services.job_master.core.machine import JobMaster
 
         return JobMaster(int(name))

@@ -215,7 +215,7 @@ class Limits(Middleware):
                 raise ClientDisconnect  # nobody reads it
 
         size = headers.get("content-length", "0")
-        if size.isdigit() and int(size) > most:
+        if size.isdecimal() and int(size) > most:
             await answer(too_large)(scope, receive, send)
             return
         with suppress(ClientDisconnect):

@@ -12,7 +12,7 @@ from deploy.cli.app import app, guarded
 from deploy.cli.dlq import commands
 from deploy.cli.dlq.shown import story
 from millrace.client import Unavailable
-from millrace.client.dead_letters import Letter
+from millrace.client.dead_letters import REPEATS, Letter, Original
 from millrace.core.messages.events import DeadLetter, DeadLetterRedriven
 
 
@@ -110,3 +110,11 @@ def test_a_letter_that_comes_back_in_any_case_is_waited_for_and_no_other() -> No
 def test_one_that_never_comes_back_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "BACK_S", 0.05)
     assert commands._parked_again(Letters(letter(1, 5, to=7)), 2, {7: True}) == []  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("written, repeats", [
+    (b"2", 2), (b"", 0), (b"-1", 0), (b"9" * 5_000, 0), ("²".encode(), 0), (b"999999999", 999_999_999),
+])  # fmt: skip
+def test_what_a_stranger_writes_about_repeats_ends_no_redrive(written: bytes, repeats: int) -> None:
+    """The headers of a parked record are those of whoever wrote it."""
+    assert Original(b"x", None, ((REPEATS, written),), "here").repeats == repeats

@@ -52,7 +52,7 @@ def numbered(letters: Iterable[Letter], texts: list[str]) -> list[Letter]:
     """The letters with these numbers. Raises typer.BadParameter, NotFound."""
     from millrace.client import NotFound
 
-    wrong = [text for text in texts if not text.isdigit()]
+    wrong = [text for text in texts if not text.isdecimal()]
     if wrong:
         raise typer.BadParameter(f"{wrong[0]!r} is no letter: give a number or a place, such as job-master/0@57, as list prints it")
     numbers = [int(text) for text in texts]

@@ -164,7 +164,7 @@ def sender_of(recorded: Recorded) -> tuple[str, int, int] | None:
     """(scope, its life, sequence number) of an output, from its id `<scope>/<life>/<number>`; None: not said by a scope."""
     scope_life, _, seq = recorded.id.rpartition("/")
     scope, _, life = scope_life.rpartition("/")
-    return (scope, int(life), int(seq)) if scope and life.isdigit() and seq.isdigit() else None
+    return (scope, int(life), int(seq)) if scope and life.isdecimal() and seq.isdecimal() else None
 
 
 def explain(difference: Difference, cause: Recorded | None, now: OutboxRecord | None) -> Iterator[str]:

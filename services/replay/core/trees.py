@@ -108,9 +108,9 @@ def value_at(folded: ScopeState, path: Path) -> Any:
         if dataclasses.is_dataclass(here):
             here = getattr(here, name, MISSING)
         elif isinstance(here, dict):
-            here = here.get(name, here.get(int(name), MISSING) if name.lstrip("-").isdigit() else MISSING)
+            here = here.get(name, here.get(int(name), MISSING) if name.lstrip("-").isdecimal() else MISSING)
         elif isinstance(here, list):
-            here = here[int(name)] if name.isdigit() and int(name) < len(here) else MISSING
+            here = here[int(name)] if name.isdecimal() and int(name) < len(here) else MISSING
         else:
             return MISSING
         if here is MISSING:

@@ -248,7 +248,7 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
         """Without `sure` it shows what would become of each, and asks. What would come to nothing is never sent. `all`: those that were not
         sent again."""
         form = await form_of(shell, request)
-        numbers = {int(n) for each in form.getlist("letter") if (n := str(each)).isdigit() and len(n) < 19}
+        numbers = {int(n) for each in form.getlist("letter") if (n := str(each)).isdecimal() and len(n) < 19}
         every = form.get("all") == "yes"
         try:
             letters = [each for each in await reads.letters(anew=True) if (each.redriven is None if every else each.number in numbers)]

@@ -114,7 +114,7 @@ def _jobs(router: APIRouter, shell: Shell) -> None:
         start: Annotated[int, Query(ge=0, le=10_000_000)] = 0, upto: Text = "",
     ) -> Response:  # fmt: skip
         ms, _, job = upto.partition(".")
-        until = (int(ms), job) if ms.isdigit() and len(ms) < 16 and job else None
+        until = (int(ms), job) if ms.isdecimal() and len(ms) < 16 and job else None
 
         def build(view: View, now_ms: int) -> screens.Context:
             return screens.jobs_screen(view, now_ms, q, sort, not up, start, until)

@@ -31,6 +31,7 @@ from .topic_log import TopicLog
 LETTERS = "dead-letters"
 LOOK_BACK_MS = 7 * 24 * 3600 * 1000  # as long as client.commands keeps what the letter is about
 LOOK_S = 3.0
+DIGITS_MOST = 9
 LETTER, ORIGIN, REPEATS, BY = (f"millrace-redrive-{name}" for name in ("letter", "origin", "repeats", "by"))
 """Headers of a record that was sent again: the letter's number, where the record was first, the how manieth try, who."""
 
@@ -54,7 +55,7 @@ class Original:
     def repeats(self) -> int:
         """How often it had been sent again when it was parked, by its headers."""
         found = dict(self.headers).get(REPEATS, b"0")
-        return int(found) if found.isdigit() else 0
+        return int(found) if found.isdigit() and len(found) <= DIGITS_MOST else 0  # whoever wrote the record wrote them, too
 
 
 def kind_of(reason: str) -> str:

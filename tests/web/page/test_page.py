@@ -339,6 +339,12 @@ def test_dead_letters_are_sent_again_after_what_would_become_of_each_is_shown(we
     assert cluster.sent == [("redrive", 400)]
 
 
+def test_a_number_of_other_digits_is_no_number_here(web: TestClient) -> None:
+    """Python calls `²` a digit, and makes no number of it."""
+    assert web.post("/page/redrive", data={"token": token(web), "letter": ["²"]}).status_code == 200
+    assert web.get("/page/jobs", params={"upto": "¹².job"}).status_code == 200
+
+
 def test_what_all_dead_letters_would_come_to_is_asked_for_at_once(web: TestClient, cluster: Cluster) -> None:
     asked = said(web.post("/page/redrive", data={"token": token(web), "all": "yes"}).text)
     assert "Send 3 letters again?" in asked and "3 sent busy letter 406" in asked and cluster.sent == []
