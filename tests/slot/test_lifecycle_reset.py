@@ -1,5 +1,5 @@
-"""What one attempt leaves behind, the next does not find: an item of the reset a test. What does not touch how a JVM works is left by an
-attempt with five others."""
+"""What one attempt leaves behind, the next does not find, nor does one beside it: an item of the reset a test. What does not touch how a
+JVM works is left by an attempt with five others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.task_manager.slot.common.conf import STATIC_SQL, is_static
-from tests.slot.lifecycle import Slot, below
+from tests.slot.lifecycle import SESSION, Slot, below
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -170,6 +170,27 @@ def test_it_is_gone(left: dict[str, tuple[Any, Any, Any]], name: str) -> None:
     before, after, following = left[name]
     assert before != after or name == "accumulator", "the first attempt left nothing: this test would prove nothing"
     assert following == before
+
+
+@pytest.mark.long
+def test_what_an_attempt_has_and_does_shows_in_no_attempt_that_runs_beside_it(slot: Slot, tmp_path: Path, archives: str) -> None:
+    """On two slots of one TaskManager, at once: one looks before and after the other does all of it, and that one goes on until then."""
+    waits = "\nimport os, time\ndef wait(path):\n    while not os.path.exists(path): time.sleep(0.05)\n"
+    begun, done, seen = (str(tmp_path / name) for name in ("begun", "done", "seen"))
+    names = [name for name in LEFT if name not in (*ALONE, "shuffle files")] + list(ALONE)  # a look itself leaves some of these
+    beside = Slot(tmp_path, archive_folder=archives)
+    try:
+        beside.until("ready")
+        token = "[os.environ.get('MY_TOKEN'), sc.range(1).map(lambda _: os.environ.get('MY_TOKEN')).first()]"
+        looks = f"before = look()\nopen({begun!r}, 'w')\nwait({done!r})\nafter, token = look(), {token}\nopen({seen!r}, 'w')\n"
+        looking_on = beside.start(SESSION + looking(names) + waits + looks + "print(json.dumps([before, after, token]))")
+        does = [LEFT[name][0] for name in names if name != "database"]  # the current one is made, too
+        code = "\n".join([f"wait({begun!r})", *does, f"open({done!r}, 'w')", f"wait({seen!r})", "print(1)"])
+        assert slot.run(looking([]) + waits + code, env={"MY_TOKEN": "not for others"}).value == 1
+        before, after, token = beside.end(looking_on).value
+    finally:
+        beside.close()
+    assert after == before and token == [None, None]
 
 
 def test_two_attempts_may_add_different_files_of_one_name(slot: Slot, tmp_path: Path) -> None:
