@@ -121,8 +121,8 @@ def _run(bootstrap: str, offset: int, end: int, until_s: float, ended: threading
                 run.ready = True
             case [b"at", number]:
                 run.at = int(number)
-            case [b"record", number, *value]:
-                run.records.append(Received(TOPIC, 0, int(number), 0, None, base64.b64decode(b"".join(value))))
+            case [b"record", number, stamp_ms, *value]:
+                run.records.append(Received(TOPIC, 0, int(number), int(stamp_ms), None, base64.b64decode(b"".join(value))))
             case [b"end", number]:
                 run.end = int(number)
     if ended.is_set():
@@ -171,7 +171,8 @@ def _read(consumer: Consumer, topic: str, offset: int, end: int) -> int:
                 error = message.error()
                 if error is None:
                     value = message.value() or b""
-                    _report("record", message.offset(), base64.b64encode(value).decode())  # before the next batch is unpacked
+                    # before the next batch is unpacked
+                    _report("record", message.offset(), message.timestamp()[1], base64.b64encode(value).decode())
                     count, size = count + 1, size + len(value)
                     if count == AT_ONCE or size > AT_ONCE_BYTES or offset_of(message) + 1 >= end:
                         return 0

@@ -53,7 +53,7 @@ class Mock:
 
     def batch(self, *values: bytes) -> None:
         for value in values:
-            self.producer.produce("t", value, partition=0)
+            self.producer.produce("t", value, partition=0, timestamp=STAMP_MS)
         assert self.producer.flush(60) == 0
 
     def tried(self, offset: int, end: int) -> trial.Tried:
@@ -86,6 +86,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 BOMB = bytes(150 << 20)
+STAMP_MS = 1_700_000_000_000
 
 
 def test_a_record_that_ends_who_reads_it_is_found_by_processes_of_their_own(mock: Mock, processes: list[int]) -> None:
@@ -93,7 +94,8 @@ def test_a_record_that_ends_who_reads_it_is_found_by_processes_of_their_own(mock
         mock.batch(value)
     before, between, behind = (mock.tried(offset, 3) for offset in range(3))
     assert isinstance(before, Read) and isinstance(behind, Read)
-    assert [(each.offset, each.value) for each in before.records + behind.records] == [(0, b"before"), (2, b"behind")]
+    found = before.records + behind.records
+    assert [(each.offset, each.value, each.stamp_ms) for each in found] == [(0, b"before", STAMP_MS), (2, b"behind", STAMP_MS)]
     assert (before.behind, between, behind.behind) == (1, Unreadable(1, 2), 3)
     assert processes == [0, 1, 1, 2, 2], "it ends two, and the one behind it is read before that counts"
 
