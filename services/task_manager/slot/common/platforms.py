@@ -126,8 +126,8 @@ class Linux:
 
     def switches(self, pid: int) -> int | None:
         try:
-            with open(f"/proc/{pid}/status") as status:
-                found = re.search(r"^State:\s*S.*^voluntary_ctxt_switches:\s*(\d+)", status.read(), re.MULTILINE | re.DOTALL)
+            with open(f"/proc/{pid}/status", "rb") as status:  # the name in it may be cut within a character
+                found = re.search(rb"^State:\s*S.*^voluntary_ctxt_switches:\s*(\d+)", status.read(), re.MULTILINE | re.DOTALL)
         except OSError:
             return None
         return int(found.group(1)) if found else None
