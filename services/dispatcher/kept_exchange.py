@@ -20,7 +20,7 @@ from .core.state import Settings
 from .stored import Unreadable, job_of, key_of, stored_of, value_of
 
 LISTED_MOST = 100_000
-"""Jobs whose data are kept; of more the first by their ids go."""
+"""Jobs whose data are kept; of more those go that ended first."""
 
 log = structlog.get_logger("housekeeping")
 

@@ -54,7 +54,7 @@ class StoredListing:  # [R32]
 
     def listed(self, effect: ListStoredJobs, fence: Fence) -> StoredJobsListed:
         request, last = effect.asked, self._last  # which another thread may forget
-        found = self._from(last, request) if last is not None else None
+        found = self._from(last, request) if last is not None and self._wall_ms() < last.until_ms else None
         if found is None:
             after, count, endings = before(request), max(self._ahead, request.limit), self._endings
             read = heapq.nlargest(count + 1, self._rows(request, after), key=lambda row: row[:2])
@@ -69,7 +69,7 @@ class StoredListing:  # [R32]
     def _from(self, last: _Ahead, request: ListJobDetails) -> tuple[list[Row], bool] | None:
         """The page's jobs and those behind them, and whether there are others; None: they must be read."""
         after = before(request)
-        if last.asked != _only(request) or self._wall_ms() >= last.until_ms:
+        if last.asked != _only(request):
             return None
         if last.after is not None and (after is None or after > last.after):
             return None
