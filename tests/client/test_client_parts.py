@@ -29,7 +29,7 @@ from millrace.client import (
 from millrace.client import events as client_events
 from millrace.client.blobs import BlobError, Piece
 from millrace.client.events import Buffer, _open, follow_buffer, follow_log
-from millrace.client.link import Link, PendingReply, now_ms
+from millrace.client.link import Link, PendingReply, wall_ms
 from millrace.client.logs import LogReader
 from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
 from millrace.core.messages.events import DeadLetter
@@ -102,7 +102,7 @@ def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why
         return SimpleNamespace(result=result)
 
     millrace = client(ask)
-    before_ms = now_ms()
+    before_ms = wall_ms()
     with pytest.raises(OutcomeUnknown) as unknown:
         millrace.submit(GRAPH, job="j")
     assert str(unknown.value) == f"it is not known whether job j was accepted ({why}); ask: millrace show j"

@@ -21,7 +21,7 @@ from millrace.core.states import INITIALIZING, JobStatus
 from . import errors
 from .events import Buffer, Event, Feed, follow_log
 from .job import Ending, Job, Submitting
-from .link import PendingReply, now_ms
+from .link import PendingReply, wall_ms
 from .replacing import replaced
 from .results import Results
 from .schedules import Schedules, name_rule
@@ -147,7 +147,7 @@ class Millrace(Results, Schedules):
         late_s = min(LATE_S, self._timeout_s / LATE_SHARE)
         deadline = time.monotonic() + self._timeout_s - late_s
         try:
-            request = kind(**fields, accept_before_ms=now_ms() + int((self._timeout_s - late_s) * 1000))
+            request = kind(**fields, accept_before_ms=wall_ms() + int((self._timeout_s - late_s) * 1000))
             pending = self._link.ask(request, trace)
         except ValueError as error:
             self._unwatch(job, buffer)

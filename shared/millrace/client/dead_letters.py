@@ -25,7 +25,7 @@ from millrace.io.interfaces import Unavailable as NoAnswer
 from millrace.io.kafka.bus import headers_of
 
 from .errors import MillraceError, OutcomeUnknown, Refused, Unavailable
-from .link import REQUESTS, Link, now_ms
+from .link import REQUESTS, Link, wall_ms
 from .topic_log import TopicLog
 
 LETTERS = "dead-letters"
@@ -175,7 +175,7 @@ class DeadLetters(TopicLog):
     def last_about(self, job: str) -> Letter | None:
         """The newest letter about a job; one is looked for among those of the last week, while there is time."""
         until_s, found = time.monotonic() + LOOK_S, None
-        for message in self._records(now_ms() - LOOK_BACK_MS):
+        for message in self._records(wall_ms() - LOOK_BACK_MS):
             letter = _body(DeadLetter, message.value() or b"")
             if letter is not None and (parked := Letter(message.offset() or 0, letter)).job == job:
                 found = parked
@@ -222,7 +222,7 @@ class DeadLetters(TopicLog):
         except Unavailable as failure:
             raise OutcomeUnknown(f"letter {letter.number} may have been sent again: {failure}") from None
         fact = DeadLetterRedriven(
-            letter=letter.number, topic=told.topic, partition=0, offset=offset, repeats=repeats, by=who, at_ms=now_ms()
+            letter=letter.number, topic=told.topic, partition=0, offset=offset, repeats=repeats, by=who, at_ms=wall_ms()
         )
         letter.redriven = fact
         try:

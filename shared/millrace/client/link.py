@@ -277,6 +277,6 @@ def partition_of(job: str, partitions: int) -> int:
     return zlib.crc32(job.encode()) % partitions
 
 
-def now_ms() -> int:
+def wall_ms() -> int:
     """Unix time."""
     return time.time_ns() // 1_000_000
