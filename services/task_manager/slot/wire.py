@@ -123,10 +123,20 @@ Order = Start | Run | Kill | OrderAttempt | Look | Stop
 # attempt -> host, and host -> attempt before the attempt runs
 
 
+class Known(TypedDict):
+    """What a JVM answers each process that attaches itself. `classes`: by Py4J's question, what a name means. `settings`: None where
+    there is none."""
+
+    classes: dict[str, str]
+    settings: dict[str, str | None]
+
+
 class Attached(TypedDict):
-    """The first line of an attempt's process. `reason`: why it is not attached to the JVM."""
+    """The first line of an attempt's process. `reason`: why it is not attached to the JVM. `known`: what it had to ask, if it was given
+    nothing."""
 
     attached: bool
+    known: NotRequired[Known]
     reason: NotRequired[str]
 
 

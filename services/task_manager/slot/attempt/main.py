@@ -29,19 +29,21 @@ from .spark_json import SparkJson
 from .spark_spans import SparkSpans
 
 
-def main(sock: socket.socket, port: int, secret: str, application_id: str) -> None:
+def main(sock: socket.socket, port: int, secret: str, application_id: str, known: wire.Known) -> None:
     """Attaches, sends `wire.Attached` on ``sock``, waits for a `wire.Assignment` there, answers with `wire.Took`, runs the attempt and
     ends the process."""
     os.setpgid(0, 0)  # to be killed as a group; in the slot's session, whose priority is low (`procs.lower_session`)
     _leave_the_host()
     channel = Channel(sock)
+    first = not known["classes"]
     try:
-        session = attach.attach(port, secret, application_id)
+        session = attach.attach(port, secret, application_id, known)
         spark = SparkJson(session._jsc)
     except Exception as error:
         channel.send({"attached": False, "reason": f"{type(error).__name__}: {error}"[:4000]})
         return
-    channel.send({"attached": True})
+    told = first and len(json.dumps(known)) < wire.LINE_BYTES_MAX // 2  # a job's settings may be long
+    channel.send({"attached": True, "known": known} if told else {"attached": True})
     assignment: wire.Assignment | None = channel.line()
     if assignment is None:
         return

@@ -31,7 +31,8 @@ class Chain:
         self.spec, self.session, self.modules, self.findings = spec, session, modules, findings
         self.frames: dict[str, Any] = {}
         self.sessions = [session]
-        self.bare = frames.clone(session)  # before user code can register or set anything in the attempt's session
+        # Of its own, before user code can register or set anything in the attempt's session.
+        self.bare = frames.clone(session) if any(map(runs_user_code, spec["vertices"])) else session
         if SUBSTITUTE not in spec["conf"]:
             self.bare.conf.set(SUBSTITUTE, "false")
 
@@ -123,6 +124,11 @@ class Chain:
 
     def _is_shown(self, vertex: str) -> bool:
         return any(o["vertex"] == vertex and o["edge"] in ("result", "sink") for o in self.spec["outputs"])
+
+
+def runs_user_code(vertex: VertexSpec) -> bool:
+    """Whether it is Python of the user's, which is given the attempt's session."""
+    return bool(vertex.get("python") or vertex.get("spark_app"))
 
 
 def source_of(vertex: VertexSpec) -> Source | None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from . import conf as spark_settings
 
+if TYPE_CHECKING:
+    from ..wire import Known
+
 SESSION = "org.apache.spark.sql.classic.SparkSession"
+
+_MEANINGS = ("yc", "ym", "yp")
+"""How Py4J's answers begin that a name is a class, a method or a package. Others refer to an object of the one who asked."""
+_VARIABLES = "spark.executorEnv.*"
 
 _WORKERS: dict[str, str] = {}
 """Environment variables that Spark gives to the Python workers of this process's jobs, whichever of its contexts runs them."""
@@ -47,16 +57,44 @@ def connect(port: int, secret: str, imported: bool = False) -> Any:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
-def attach(port: int, secret: str, application_id: str) -> Any:
+@contextlib.contextmanager
+def _asked_once(client: Any, classes: dict[str, str]) -> Iterator[None]:
+    """Meanwhile Py4J's questions what a name means are answered by `classes`, which also takes up new answers."""
+    ask = client.send_command
+
+    def send_command(command: str, *others: Any, **named: Any) -> Any:
+        if command in classes:
+            return classes[command]
+        answer = ask(command, *others, **named)
+        if command.startswith("r\n") and answer[:2] in _MEANINGS:
+            classes[command] = answer
+        return answer
+
+    client.send_command = send_command
+    try:
+        yield
+    finally:
+        del client.send_command
+
+
+def attach(port: int, secret: str, application_id: str, known: Known) -> Any:
     """The SparkSession that was prepared in the JVM for this process; raises OtherContext.
+
+    known: what an earlier process of this JVM was told, before it ran any attempt; it takes up what it has not. PySpark asks for half
+    a hundred things that stay as they are while the JVM lives, because the reset restores imports and settings.
 
     Afterwards ``SparkSession.builder.getOrCreate()``, ``SparkContext.getOrCreate()`` and a first ``SparkContext(...)`` give
     this session's context, and stopping it ends the session, not the JVM's context.
     """
+    gateway = connect(port, secret, imported=True)
+    with _asked_once(gateway._gateway_client, known["classes"]):
+        return _attached(gateway, application_id, known)
+
+
+def _attached(gateway: Any, application_id: str, known: Known) -> Any:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    gateway = connect(port, secret, imported=True)
     SparkContext._ensure_initialized(gateway=gateway)
     # A name as a whole is one call; by its parts it is one for each.
     prepared = getattr(gateway.jvm, SESSION).getDefaultSession()
@@ -68,22 +106,36 @@ def attach(port: int, secret: str, application_id: str) -> Any:
     found = jsc.sc().applicationId()
     if found != application_id or jsc.sc().isStopped():
         raise OtherContext(f"The JVM runs {found}, not {application_id}, or stopped it.")
-    context = SparkContext(gateway=gateway, jsc=jsc, conf=_attached_conf(jsc))
+    context = SparkContext(gateway=gateway, jsc=jsc, conf=_attached_conf(jsc, known["settings"]))
     session = SparkSession(context, jsession)
     _own_session_only(gateway, jsc)
     return session
 
 
-def _attached_conf(jsc: Any) -> Any:
-    """The JVM's settings for a context that is being made. Of all of them that only asks for the variables of executors; PySpark would
-    make three calls to the JVM for each setting that there is."""
+def _attached_conf(jsc: Any, known: dict[str, str | None]) -> Any:
+    """The JVM's settings for a context that is being made, as far as they are not `known`. Of all of them that only asks for the variables
+    of executors; PySpark would make three calls to the JVM for each setting that there is."""
     from pyspark import SparkConf
 
     class AttachedConf(SparkConf):
+        def get(self, key: str, defaultValue: str | None = None) -> Any:
+            if key not in known:
+                known[key] = super().get(key)
+            return defaultValue if known[key] is None else known[key]
+
+        def contains(self, key: str) -> bool:
+            return self.get(key) is not None
+
+        def set(self, key: str, value: str) -> Any:
+            known.pop(key, None)
+            return super().set(key, value)
+
         def getAll(self) -> list[tuple[str, str]]:
-            found = jsc.sc().conf().getExecutorEnv()
-            pairs = [found.apply(at) for at in range(found.size())]
-            return [(f"spark.executorEnv.{pair._1()}", pair._2()) for pair in pairs]
+            if _VARIABLES not in known:
+                found = jsc.sc().conf().getExecutorEnv()
+                pairs = [found.apply(at) for at in range(found.size())]
+                known[_VARIABLES] = json.dumps([(f"spark.executorEnv.{pair._1()}", pair._2()) for pair in pairs])
+            return [(name, value) for name, value in json.loads(str(known[_VARIABLES]))]
 
     return AttachedConf(_jconf=jsc.sc().conf())
 
@@ -115,7 +167,7 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
         if serializer is not None:
             others["serializer"] = serializer
         make_context(self, pyFiles=pyFiles, environment={**_WORKERS, **(environment or {})}, batchSize=batchSize, gateway=gateway, jsc=jsc,
-                     conf=_attached_conf(jsc), **others)  # fmt: skip
+                     conf=_attached_conf(jsc, {}), **others)  # fmt: skip
         if appName or "spark.app.name" in wanted:
             self.appName = appName or wanted["spark.app.name"]
 

@@ -63,6 +63,7 @@ class Driver:
         self._lost = ""  # why: an answer that comes late must not be taken for that of the next question
         self._unwarmed = 1  # steps of the warming that were not begun, as far as is known
         self._warms = False
+        self._known: wire.Known = {"classes": {}, "settings": {}}
         self.probe_s: float = START_S  # what a probe may take: long, where it starts Python's daemon
 
     def launch(self, java: str, spark_home: str, options: list[str]) -> None:
@@ -152,7 +153,9 @@ class Driver:
     async def spare(self) -> Spare:
         """Forks the process of the next attempt and waits until it is attached, while the Python workers are probed."""
         spare = Spare(
-            self._children, lambda channel: attempt.main(channel, self.port, self.secret, self.application_id), self.log.write
+            self._children,
+            lambda channel: attempt.main(channel, self.port, self.secret, self.application_id, self._known),
+            self.log.write,
         )
         try:
             probe = asyncio.ensure_future(self._ask({"do": "probe"}, self.probe_s))
@@ -160,6 +163,7 @@ class Driver:
             attached, _ = await asyncio.gather(spare.answer(ATTACH_S), probe)
             if not attached["attached"]:
                 raise DriverLost(attached["reason"])
+            self._known = attached.get("known", self._known)
             self.probe_s = RESET_S
         except BaseException as error:
             probe.cancel()
