@@ -110,7 +110,7 @@ class Answers:
                 return None
             self.put(key, kept := replace(kept, told=made))
         own = b"etag: %b\r\n%bx-request-id: %b\r\n" % (kept.told.etag, kept.headers, secrets.token_hex(8).encode())
-        if tag is not None and kept.told.is_known(tag):
+        if tag is not None and kept.told.is_known(tag) and not self.view.behind_s():
             answer, status = b"HTTP/1.1 304 Not Modified\r\n%b\r\n" % own, "3xx"
         else:
             body = kept.told.body(as_of)

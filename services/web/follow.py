@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -50,6 +50,7 @@ class Following:
         self._warned = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
+        view.behind_s = self.behind_s
 
     def start(self) -> None:
         self._view.to_reach = None
@@ -127,8 +128,19 @@ class Following:
         away = f"Kafka has not answered for {silent_s:.0f} s" if silent_s > LATE_S else ""
         return Follows(away or self._unread_for(now_s), now_s - self._view.folded_at_s, away)
 
+    def behind_s(self) -> int:
+        """For so many seconds what Kafka has may be missing; 0: it is all read."""
+        now_s = self._now_s()
+        since_s = min([self._answered_s, *(since_s for _, _, since_s in self._late(now_s))]) if self._unread else self._answered_s
+        return round(now_s - since_s) if now_s - since_s > LATE_S else 0
+
     def _unread_for(self, now_s: float) -> str:
-        for (topic, partition), (end, since_s) in list(self._unread.items()):
-            if now_s - since_s > LATE_S and self._view.next_offset(topic, partition) < end:
-                return f"{topic}[{partition}] has had records up to offset {end - 1} for {now_s - since_s:.0f} s that are not read"
+        for (topic, partition), end, since_s in self._late(now_s):
+            return f"{topic}[{partition}] has had records up to offset {end - 1} for {now_s - since_s:.0f} s that are not read"
         return ""
+
+    def _late(self, now_s: float) -> Iterator[tuple[Place, int, float]]:
+        """What is not read for too long: where, up to which end, and since when that is known."""
+        for place, (end, since_s) in list(self._unread.items()):
+            if now_s - since_s > LATE_S and self._view.next_offset(*place) < end:
+                yield place, end, since_s

@@ -29,13 +29,15 @@ class AsOf(Shape):
     """topic -> partition -> offset of the last record that is in the answer."""
     time_ms: int
     """The newest of these records' time stamps; 0: there is none."""
+    behind_s: int
+    """For so many seconds what has happened may be missing: Kafka does not answer, or what it has is not read. 0: nothing is."""
 
 
 class Health(Shape):
     """Whether the answers can be relied on."""
 
     status: Literal["ok", "starting", "degraded"]
-    """starting: the tables are being brought back. degraded: they do not follow, so that answers are as old as `last_fold_s`."""
+    """starting: the tables are being brought back. degraded: they do not follow, and answers may be as old as `as_of` says."""
     reason: str | None
     """Why it is not ok."""
     last_fold_s: float

@@ -38,7 +38,9 @@ class View:
         """Of the tables, since this process began."""
         self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
-        self._told = b""  # as of when the tables are, as JSON; empty: it is to be made
+        self.behind_s: Callable[[], int] = lambda: 0
+        """For so many seconds what has happened may be missing; 0: the tables follow. Who feeds them says so."""
+        self._told = (-1, b"")  # how far they were behind, and as of when the tables are, as JSON; -1: it is to be made
         if past:  # its facts have no offsets of Kafka; those that it gives grow from process to process, for streams that are resumed
             self._as_of[JOB_EVENTS][0] = [time.time_ns() // 1000, 0]
         self._lock = threading.Lock()
@@ -118,7 +120,7 @@ class View:
             self.changes.note(job, level)
 
     def ask(self, question: Callable[[View], T]) -> tuple[T, dict[str, Any]]:
-        """An answer, and as of when it is: the last offset of each partition, and the newest stamp among them."""
+        """An answer, and as of when it is: the last offset of each partition, the newest stamp among them, and how far it is behind."""
         with self._lock:
             return question(self), self._now()
 
@@ -128,8 +130,10 @@ class View:
         with self._lock:
             if self.changes.last(subject) > number or (not isinstance(subject, Level) and self.jobs.row(subject) is None):
                 return None
-            self._told = self._told or json.dumps(self._now()).encode()
-            return self._told
+            if self._told[0] != self.behind_s():
+                now = self._now()
+                self._told = now["behind_s"], json.dumps(now).encode()
+            return self._told[1]
 
     def _now(self) -> dict[str, Any]:
         offsets = {
@@ -137,7 +141,7 @@ class View:
             for topic, places in self._as_of.items()
         }
         stamps = [place[1] for places in self._as_of.values() for place in places.values()]
-        return {"offsets": offsets, "time_ms": max(stamps, default=0)}
+        return {"offsets": offsets, "time_ms": max(stamps, default=0), "behind_s": self.behind_s()}
 
     def _comes_too_early(self, topic: str, partition: int, offset: int) -> bool:
         """Whether records before this one have not come. Were it taken in, they would be known from then on, and nobody would read them."""
@@ -151,7 +155,7 @@ class View:
         return False
 
     def _reached(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
-        self._told = b""
+        self._told = (-1, b"")
         known = self._as_of[topic].get(partition, [-1, 0])
         if offset > known[0]:
             self._as_of[topic][partition] = [offset, max(stamp_ms, known[1])]

@@ -150,6 +150,20 @@ def test_a_tag_is_compared_with_what_there_is_now(scene: Scene) -> None:
     assert found == [(b"304", second)] * 3 + [(b"200", second)] and scene.given == 5
 
 
+def test_a_repeat_says_how_far_it_is_behind(scene: Scene) -> None:
+    raw = get("/api/v1/jobs/a")
+    found = []
+    for behind_s in (0, 0, 6, 7, 7, 0):
+        scene.view.behind_s = lambda behind_s=behind_s: behind_s  # type: ignore[misc]  # called without
+        found.append(json.loads(scene.asker.ask(raw)[1])["as_of"]["behind_s"])
+    assert (found, scene.given) == ([0, 0, 6, 7, 7, 0], 5)
+    head = scene.asker.ask(raw)[0]
+    tag = re.search(rb"etag: ([^\r]+)", head, re.IGNORECASE)[1].decode()  # type: ignore[index]  # it has one
+    assert scene.asker.ask(get("/api/v1/jobs/a", f"If-None-Match: {tag}"))[0].startswith(b"HTTP/1.1 304")
+    scene.view.behind_s = lambda: 8
+    assert scene.asker.ask(get("/api/v1/jobs/a", f"If-None-Match: {tag}"))[0].startswith(b"HTTP/1.1 200"), "a 304 could not tell"
+
+
 def test_progress_is_seen_in_its_job_alone(scene: Scene) -> None:
     attempt(scene.story, "a", "RUNNING")
     scene.tell()
@@ -175,7 +189,8 @@ def test_a_job_that_is_forgotten_is_not_shown_again() -> None:
     for fact in story.facts[:2]:
         view.fold(fact)
     number = view.changes.number
-    assert view.unchanged("a", number) == b'{"offsets": {"job.events": {"0": 1}, "cluster.events": {}}, "time_ms": 1700000000001}'
+    as_of = b'{"offsets": {"job.events": {"0": 1}, "cluster.events": {}}, "time_ms": 1700000000001, "behind_s": 0}'
+    assert view.unchanged("a", number) == as_of
     for fact in story.facts[2:]:
         view.fold(fact)
     assert view.unchanged("a", number) is None and view.changes.last("a") <= number

@@ -72,7 +72,7 @@ def web(view: View) -> TestClient:
     return TestClient(application(view, lambda: Follows("", 2.5), ALONE), base_url="http://127.0.0.1")
 
 
-AS_OF = {"offsets": {"job.events": {"0": 1}, "cluster.events": {"0": 1}}, "time_ms": T0}
+AS_OF = {"offsets": {"job.events": {"0": 1}, "cluster.events": {"0": 1}}, "time_ms": T0, "behind_s": 0}
 
 
 def test_the_life_of_who_says_a_fact_is_in_its_id() -> None:
@@ -103,6 +103,8 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
      "limit, cursor, archived"),
     ("/api/v1/jobs?limit=0&until_ms=-1", 400, "until_ms: Input should be greater than or equal to 0; "
      "limit: Input should be greater than or equal to 1"),
+    ("/api/v1/jobs?limit=1&limit=2", 400, "limit: it is given 2 times, and taken once"),
+    ("/api/v1/jobs?state=RUNNING&name=a&name=b", 400, "name: it is given 2 times, and taken once"),
     ("/api/v1/jobs/j?name=x", 400, "name: no parameter of /api/v1/jobs/j; there are none"),
     ("/api/v1/taskmanagers?gone=true&all=1", 400, "all: no parameter of /api/v1/taskmanagers; there are: gone"),
     ("/api/v1/slots?task_manager=tm", 400, "task_manager: no parameter of /api/v1/slots; there are none"),
@@ -233,7 +235,11 @@ def test_while_kafka_is_away_it_is_degraded_and_says_how_old_it_is(view: View) -
     assert (answer.status_code, answer.json()) == (
         503, {"status": "degraded", "reason": "Kafka has not answered for 12 s", "last_fold_s": 15.0, "as_of": AS_OF},
     )  # fmt: skip
-    assert web.get("/api/v1/jobs").json()["as_of"] == AS_OF, "what is known is shown all the same"
+    tag = web.get("/api/v1/jobs").headers["etag"]
+    assert web.get("/api/v1/jobs", headers={"If-None-Match": tag}).status_code == 304
+    view.behind_s = lambda: 12
+    answer = web.get("/api/v1/jobs", headers={"If-None-Match": tag})
+    assert (answer.status_code, answer.json()["as_of"]) == (200, {**AS_OF, "behind_s": 12}), "what is known is shown all the same"
     assert {"millrace_web_follows 0.0", "millrace_web_last_fold_age_seconds 14.96"} <= set(web.get("/metrics").text.splitlines())
 
 
@@ -249,7 +255,9 @@ def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
     def after(seconds: float) -> str:
         clock[0] += seconds
         following.ask()
-        return following.state().trouble
+        trouble = following.state().trouble
+        assert trouble == "" if view.behind_s() == 0 else f" {view.behind_s()} s" in trouble
+        return trouble
 
     following = Following(view, list(answers), ends, now_s=lambda: clock[0])
     assert after(30) == "", "all is read, or was deleted"
@@ -380,7 +388,7 @@ def test_who_asks_kafka_asks_again_whatever_it_was_answered(view: View, monkeypa
 def test_where_an_earlier_process_left_off_is_not_forgotten_with_its_rows() -> None:
     view = View({}, {}, 10)
     view.load({"job.events": {0: 8}, "cluster.events": {}})
-    assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"0": 7}, "cluster.events": {}}, "time_ms": 0}
+    assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"0": 7}, "cluster.events": {}}, "time_ms": 0, "behind_s": 0}
 
 
 def test_what_was_read_before_the_tables_are_brought_back_again_stays_in_as_of() -> None:
@@ -388,7 +396,7 @@ def test_what_was_read_before_the_tables_are_brought_back_again_stays_in_as_of()
     view.load({})
     view.pass_over("job.events", 3, 5, T0)
     view.load({})
-    assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"3": 5}, "cluster.events": {}}, "time_ms": T0}
+    assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"3": 5}, "cluster.events": {}}, "time_ms": T0, "behind_s": 0}
 
 
 def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:

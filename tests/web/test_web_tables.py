@@ -443,7 +443,7 @@ def test_every_answer_says_as_of_when_it_is_after_a_restart_too() -> None:
     view.load({})
     for fact in (*whole_job().facts, *cluster_story().facts):
         view.fold(fact)
-    expected = {"offsets": {"job.events": {"0": 8}, "cluster.events": {"0": 3}}, "time_ms": T0 + 8}
+    expected = {"offsets": {"job.events": {"0": 8}, "cluster.events": {"0": 3}}, "time_ms": T0 + 8, "behind_s": 0}
     assert view.ask(lambda view: view.jobs.statuses()) == ({"FINISHED": 1}, expected)
     again = View(jobs, cluster, 10)
     again.load({})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import Path, Query, Request, Response
 
@@ -21,7 +22,8 @@ WAIT = WAIT_S
 
 
 def shown(request: Request, view: View, question: Question, told_by: Subject | None = Level.PROGRESS) -> Response:
-    """The view's answer as JSON, with as of when it is, and with an ETag: 304 where the asker has the same answer, as of whenever.
+    """The view's answer as JSON, with as of when it is, and with an ETag: 304 where the asker has the same answer, as of whenever. While
+    the view is behind nobody is answered so, for a 304 cannot tell.
     `told_by`: what must change before it is another one; None: the view alone does not tell. Raises Refusal while the tables are brought
     back."""
     check_ready(view)
@@ -29,7 +31,7 @@ def shown(request: Request, view: View, question: Question, told_by: Subject | N
     if told_by is not None:
         keep(request.scope, found, question)
     headers = {"ETag": found.etag.decode()}
-    if found.is_known(request.headers.get("if-none-match", "").encode("latin-1")):
+    if not view.behind_s() and found.is_known(request.headers.get("if-none-match", "").encode("latin-1")):
         return Response(status_code=304, headers=headers)
     return Response(found.body(as_of), headers=headers, media_type="application/json")
 
@@ -57,10 +59,20 @@ def wrong_parameter(name: str, message: str) -> Refusal:
 
 
 async def known_alone(request: Request) -> None:
-    """A parameter that is not known would be taken for one that allows all."""
-    known = [field.alias for field in request.scope["route"].dependant.query_params]
-    unknown = [name for name in request.query_params if name not in known]
+    """A parameter that is not known would be taken for one that allows all; of one that is given twice the first would be passed over."""
+    fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    unknown = [name for name in given if name not in fields]
     if unknown:
-        told = f"there are: {', '.join(known)}" if known else "there are none"
+        told = f"there are: {', '.join(fields)}" if fields else "there are none"
         mistakes = [Mistake(place=[name], message="no such parameter") for name in unknown]
         raise Refusal(400, f"{unknown[0]}: no parameter of {request.url.path}; {told}", "invalid-parameter", mistakes)
+    repeated = [name for name, times in given.items() if times > 1 and not _is_list(fields[name])]
+    if repeated:
+        mistakes = [Mistake(place=[name], message=f"it is given {given[name]} times, and taken once") for name in repeated]
+        raise Refusal(400, f"{repeated[0]}: {mistakes[0].message}", "invalid-parameter", mistakes)
+
+
+def _is_list(annotation: Any) -> bool:
+    """Whether a parameter of that type may be given several times."""
+    return any(each is list or get_origin(each) is list for each in (annotation, *get_args(annotation)))

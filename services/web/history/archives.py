@@ -42,8 +42,9 @@ class Archives:
         self._known: dict[str, Entry] = {}
         self._trouble = ""
         self._unread = False
-        self._seen_s = now_s()
+        self._seen_s = self._whole_s = now_s()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="archives")
+        view.behind_s = self.behind_s
 
     def close(self) -> None:
         """Ends its threads. Nothing is looked at any more."""
@@ -59,7 +60,7 @@ class Archives:
         else:
             self._seen_s = self._now_s()
         if not self._unread:
-            self._trouble = ""
+            self._trouble, self._whole_s = "", self._now_s()
         return max(LOOK_S, REST * (self._now_s() - began_s))
 
     def _note(self, what: str, failure: StorageError) -> None:
@@ -72,6 +73,10 @@ class Archives:
     def state(self) -> Follows:
         """As the web service has it of its topics."""
         return Follows(self._trouble, self._now_s() - self._seen_s)
+
+    def behind_s(self) -> int:
+        """For so many seconds archives may be missing; 0: all that the last look found are shown."""
+        return max(1, round(self._now_s() - self._whole_s)) if self._trouble else 0
 
     def _look(self, stopping: Callable[[], bool]) -> None:
         archives = (entry for entry in self._storage.find(FOLDER) if job_of(entry.path))

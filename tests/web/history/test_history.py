@@ -286,7 +286,8 @@ def test_before_the_first_look_and_without_its_storage_it_says_so(tmp_path: Path
     monkeypatch.setattr(scene.storage, "find", away)
     scene.archives.look()
     assert "the network is away" in scene.get("/healthz", 503)["reason"]
-    assert scene.get("/api/v1/jobs")["total"] == 1, "what was read stays"
+    listed = scene.get("/api/v1/jobs")
+    assert (listed["total"], listed["as_of"]["behind_s"]) == (1, 1), "what was read stays, and how old it is"
     assert "The network is away" in scene.get("/page/jobs") or "the network is away" in scene.get("/page/jobs")
 
 
