@@ -118,6 +118,7 @@ class Kept:
         except StorageError as failure:
             raise Refusal(503, f"{name} cannot be read: {failure.what}", "storage-away", headers={"Retry-After": "1"}) from None
         start, end, partial = byte_range(range_header, size)
+        partial = partial and (start, end) != (0, 0)  # of what is empty it is the whole: no range can say so
         headers = {"Accept-Ranges": "bytes"}
         if partial and start >= end:
             raise Refusal(416, f"{name} has {size} bytes", headers={**headers, "Content-Range": f"bytes */{size}"})

@@ -106,6 +106,7 @@ class Processes:
         if row is None:
             raise Refusal(404, f"there is no log {log[:200]!r}; the list of logs has all that there are")
         start, end, partial = byte_range(range_header, row.bytes)
+        partial = partial and (start, end) != (0, 0)  # of what is empty it is the whole
         headers = {"Accept-Ranges": "bytes"}
         if partial and start >= end:
             raise Refusal(416, f"{log} has {row.bytes} bytes", headers={**headers, "Content-Range": f"bytes */{row.bytes}"})

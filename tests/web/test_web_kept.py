@@ -102,6 +102,14 @@ def test_ranges(scene: Scene, asked: str, status: int, body: bytes | None, place
     assert body is None or answer.content == body
 
 
+@pytest.mark.parametrize(("asked", "status"), [("bytes=-1000", 200), ("bytes=0-", 200), ("bytes=0-9", 200), ("bytes=5-", 416)])
+def test_the_end_of_an_empty_log_is_empty(scene: Scene, asked: str, status: int) -> None:
+    scene.write(b"")
+    answer = scene.web.get(URL, headers={"Range": asked})
+    assert answer.status_code == status and "content-range" not in answer.headers or answer.headers["content-range"] == "bytes */0"
+    assert status == 416 or (answer.content, answer.headers["content-length"]) == (b"", "0")
+
+
 def test_the_logs_of_a_job_that_ended_are_read_without_its_task_manager_and_without_kafka(scene: Scene) -> None:
     scene.write(b"all of it\n")
     scene.end()

@@ -116,6 +116,13 @@ def test_a_log_is_read_in_parts(scene: Scene) -> None:
     assert scene.web.head(f"{TM}/logs/log").headers["content-length"] == "14"
 
 
+def test_the_end_of_a_log_without_lines_is_empty(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, {"tm": {"log": Held(b"")}})
+    for part, status in (("-1000", 200), ("0-", 200), ("5-", 416)):
+        answer = scene.get(f"{TM}/logs/log", part)
+        assert answer.status_code == status and (status == 416 or answer.content == b"")
+
+
 def test_a_large_log_comes_in_pieces(tmp_path: Path) -> None:
     data = os.urandom(2 * LOG_PIECE_MOST + 5)
     scene = Scene(tmp_path, {"tm": {"log": Held(data)}})
