@@ -19,6 +19,8 @@ LOGIN_S = 600.0
 """For so long a browser may be at the provider."""
 BACK = "/page/login/back"
 SESSION, STATE = "session", "login"
+NO_ROLE = "as yet {} has no role here: an admin must give one"
+"""A name is shown as it is: it does not begin the sentence, whose first letter the page makes a large one."""
 
 
 class Login:
@@ -43,7 +45,7 @@ class Login:
             raise NotTaken("it is no token of this service")
         found = await self.provider.bearer(text)
         if found.role is None:
-            raise NotTaken(f"{found.name} has no role here: an admin must give one")
+            raise NotTaken(NO_ROLE.format(found.name))
         return Who(found.name, found.role, "oidc", holds=lambda: self._now_s() < found.until_s)
 
     def _of_token(self, text: str) -> Who:
@@ -102,7 +104,7 @@ class Login:
             raise NotTaken(f"the provider refuses the login: {asked.get('error', 'without a reason')[:200]}")
         found = await self.provider.exchange(asked["code"], self._back, str(claims["nonce"]), str(claims["verifier"]))
         if found.role is None:
-            raise NotTaken(f"{found.name} has no role here: an admin must give one")
+            raise NotTaken(NO_ROLE.format(found.name))
         session = secrets.token_hex(8)
         return self._signed(SESSION, self._session_s, name=found.name, role=found.role, session=session), str(claims["onward"])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.core.states import ENDED_JOB, ExecutionState
 
-from .words import JOBS, first_line, label
+from .words import JOBS, count, first_line, label
 
 PAGE = 50
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -106,7 +106,7 @@ def going_on(row: Row, described: Row, shown: str) -> tuple[str, str]:
         return (f"place {row['position']}: " if row["position"] else "") + first_line(row["waiting"]), ""
     tasks = [task for task in described["tasks"] if task["task"] != "@plan"]
     if shown == "FINISHED":
-        return (f"{row['rows']:,} rows" if row.get("rows") is not None else ""), ""
+        return (count(row["rows"], "row") if row.get("rows") is not None else ""), ""
     words = []
     for task in tasks:
         states = [each["state"] for each in task["subtasks"]]

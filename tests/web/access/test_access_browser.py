@@ -29,11 +29,14 @@ def test_a_browser_logs_in_and_may_what_its_role_may(tmp_path: Path) -> None:
         with browser() as chromium:
             view = chromium.new_page(viewport={"width": 390, "height": 760})
             view.set_default_timeout(LIMIT_MS)
+            said: list[str] = []
+            view.on("console", lambda message: said.append(message.text))
             view.goto(f"{where}/jobs")
             view.wait_for_url("**/page/login*")
             view.evaluate(AXE)
             assert view.evaluate(RUN_AXE) == []
             assert view.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert said == []
             view.fill("#secret", "wrong")
             view.click("button")
             view.locator("[role=alert]", has_text="It is no token of this service").wait_for()

@@ -269,7 +269,10 @@ def test_a_viewers_pages_have_no_actions_and_say_why(scene: Scene) -> None:
     for path in ("/page/", "/page/jobs", f"/page/jobs/{RUNNING}", f"/page/jobs/{FAILED}"):
         html = web.get(path).text
         assert "/cancel\"" not in html.replace('action="/page/cancel"', "") and "/again\"" not in html and "/page/submit" not in html, path
-        assert 'id="bulk"' not in html
+        assert 'id="bulk"' not in html and "checkbox" not in html, "what is selected could be used for nothing"
+    assert "checkbox" in scene.browser("operator").get("/page/jobs").text
+    letters = {role: scene.browser(role).get("/page/letters").text.count('name="letter"') for role in ("operator", "admin")}
+    assert letters["operator"] == 0 < letters["admin"], "an admin alone sends them again"
     assert web.get("/page/submit").headers["location"] == "/page/refused"
     refused = web.get("/page/refused")
     assert refused.status_code == 403 and "viewer-1 is viewer here" in refused.text

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from millrace.io.http.server import HttpServer
+from tests.web.history.scene import Scene, archive
 
 from .axe import AXE, RUN_AXE
 from .pictures import CHROMIUM, LIMIT_MS, SCREENS, WIDTHS, browser, served
@@ -17,6 +21,12 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (Debian's package of that name)"),
 ]
 NODES_MOST = 2500
+OVER_EACH_OTHER = """() => {
+  const drawn = [...document.querySelectorAll('.axis text')].map(each => [each.textContent, each.getBoundingClientRect()])
+  const found = drawn.filter(([, at]) => at.width)
+  return found.slice(1).filter(([, at], n) => at.left < found[n][1].right).map(([text]) => text)
+}"""
+"""Times below the timeline of which one lies over the one before."""
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +60,28 @@ def test_every_screen_in_every_width_and_colour(page: tuple[str, Cluster], chrom
         wrong += [f"{name}: {each}" for each in view.evaluate(RUN_AXE)]
         if (wide := view.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
             wrong.append(f"{name}: {wide} px too wide")
+        wrong += [f"{name}: {each} is written over another time" for each in view.evaluate(OVER_EACH_OTHER)]
         if (nodes := view.evaluate("document.querySelectorAll('*').length")) > NODES_MOST:
             wrong.append(f"{name}: {nodes} nodes")
     view.close()
     assert wrong == [] and said == []
+
+
+def test_the_past_on_a_phone_shows_whose_jobs_they_are(chromium: Any, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.write("nightly-orders-41", archive("nightly-orders-41"))
+    scene.archives.look()
+    server = HttpServer(scene.web.app)
+    said: list[str] = []
+    view = opened(chromium, 390, "light", said)
+    try:
+        view.goto(f"http://127.0.0.1:{server.start()}/page/jobs")
+        assert view.locator("#rows .c-id").evaluate("cell => [cell.scrollWidth - cell.clientWidth, cell.clientWidth > 150]") == [0, True]
+        assert view.locator("#rows .c-what").evaluate("cell => cell.clientWidth > 250")
+    finally:
+        view.close()
+        server.stop()
+    assert said == []
 
 
 def test_states_change_in_place_and_a_new_job_waits_to_be_asked_for(page: tuple[str, Cluster], chromium: Any) -> None:

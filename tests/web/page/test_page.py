@@ -14,6 +14,7 @@ from millrace.cli.fates import Fate, Found
 from millrace.io.storage.store import Storage
 from services.web.follow import Follows
 from services.web.page import icons, words
+from services.web.page.listing import going_on
 from services.web.page.shell import POLICY, static_files
 
 from .seed import AGAIN, FAILED, FINISHED, RUNNING, SCRIPT, SECRET, STUCK, WAITING, Cluster
@@ -190,6 +191,7 @@ def test_a_failed_job_begins_with_its_cause_and_the_line(seen: TestClient) -> No
 def test_a_waiting_job_says_why_its_place_and_how_it_moved(seen: TestClient) -> None:
     text = said(seen.get(f"/page/jobs/{WAITING}").text)
     assert "1 of 1 in line 0 of 2 slots: of 10 slots of 3 TaskManagers 8 are busy" in text
+    assert "10 slots of 3 TaskManagers: 5 busy, 1 starting, 1 broken." in said(seen.get("/page/queue").text)
     assert "Place so far 3, 2, 1" in text and "RUNNING, no attempt yet" in text
     assert "It fits into no slot as things are" in said(seen.get(f"/page/jobs/{STUCK}").text)
 
@@ -200,6 +202,12 @@ def test_a_job_that_waits_is_expected_until_that_time_has_passed(web: TestClient
         assert ("expected in" in web.get(f"/page/jobs/{WAITING}").text) == shown
         row = re.search(f'<tr id="q-{WAITING}">.*?</tr>', web.get("/page/queue").text)
         assert row is not None and ('data-l="expected in"></td>' in row[0]) != shown
+
+
+@pytest.mark.parametrize(("rows", "told"), [(0, "0 rows"), (1, "1 row"), (1234, "1,234 rows"), (None, "")])
+def test_a_finished_job_is_listed_with_how_many_rows_came_out(rows: int | None, told: str) -> None:
+    found, _ = going_on({"rows": rows, "cause": None}, {"tasks": []}, "FINISHED")
+    assert found.replace("\u00a0", " ") == told
 
 
 def test_a_finished_job_begins_with_its_rows(seen: TestClient) -> None:
