@@ -173,6 +173,7 @@ class Guard(Middleware):
             if time.monotonic() - looked_s > LOOK_S:
                 looked_s = time.monotonic()
                 if not who.holds():
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})  # else the server logs an error
                     raise ClientDisconnect
             await send(message)
 

@@ -126,6 +126,8 @@ def test_a_stream_ends_with_its_login(scene: Scene, monkeypatch: pytest.MonkeyPa
             assert follower.status == 200
             tokens.revoke(scene.file, "viewer-1")
             await asyncio.wait_for(follower._task, 30)
+            sent = [follower._queue.get_nowait() for _ in range(follower._queue.qsize())]
+            assert [each["more_body"] for each in sent[-2:]] == [True, False], "whole, or the server would log an error"
 
     asyncio.run(follow())
 
