@@ -123,7 +123,7 @@ class Shell:
                 return Fresh("behind", "Past", told, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. What is shown may be old.")
             return Fresh("live", "Past", told, "The storage is looked at again and again: a job appears here when it has ended.")
         if follows.trouble:
-            told = f"shows what was {words.length(follows.folded_s * 1000)} ago"
+            told = f"shows what was {words.length(self._view.behind_s() * 1000)} ago"
             return Fresh("behind", "Behind", told, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. Jobs go on; this page is old.")
         quiet = follows.folded_s > 60
         told = (

@@ -11,6 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.cli.fates import Fate, Found
+from millrace.client import Unavailable
+from millrace.core.messages.execution import Archive
 from millrace.io.storage.store import Storage
 from services.web.follow import Follows
 from services.web.page import icons, words
@@ -244,9 +246,19 @@ def test_the_same_screen_is_not_sent_twice(web: TestClient, cluster: Cluster) ->
 
 
 def test_a_page_that_does_not_follow_says_so(cluster: Cluster) -> None:
-    with TestClient(cluster.app(Follows("Kafka has not answered for 47 s", 47.0)), base_url="http://127.0.0.1") as web:
+    with TestClient(cluster.app(Follows("Kafka has not answered for 47 s", 3600.0)), base_url="http://127.0.0.1") as web:
+        cluster.view.behind_s = lambda: 47  # nothing had happened for long before
         text = said(web.get("/page/").text)
     assert "Behind shows what was 47.0 s ago" in text and "Kafka has not answered for 47 s. Jobs go on; this page is old." in text
+
+
+def test_rows_that_cannot_be_read_now_are_not_said_to_be_none(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(path: str) -> Archive:
+        raise Unavailable("Kafka is away")
+
+    monkeypatch.setattr(cluster, "archive", away)
+    text = said(web.get(f"/page/jobs/{FINISHED}").text)
+    assert "The rows cannot be read now its archive cannot be read: Kafka is away" in text and "It has no rows" not in text
 
 
 # forms
