@@ -216,6 +216,7 @@ def test_a_seed_tells_all_that_happens() -> None:
     assert Trial(8, faults=8).run() != first
 
 
+@pytest.mark.long
 def test_no_hash_of_python_decides() -> None:
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # than here
     assert _hash_of(7, other) == Trial(7).run()

@@ -11,7 +11,11 @@ from tests.slot.lifecycle import Slot
 
 pytestmark = pytest.mark.timeout(600)
 
-ANSWERS = {"r\nu\nPythonUtils\nrj\ne\n": "ycorg.apache.spark.api.python.PythonUtils", "r\nm\na.B$\nMODULE$\ne\n": "yro7", "c\no7\nget\ne\n": "ys1"}
+ANSWERS = {
+    "r\nu\nPythonUtils\nrj\ne\n": "ycorg.apache.spark.api.python.PythonUtils",
+    "r\nm\na.B$\nMODULE$\ne\n": "yro7",
+    "c\no7\nget\ne\n": "ys1",
+}
 
 
 class Client:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.slot.lifecycle import Slot, below, lives, wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 SHORT_MS, LONG_MS = 300, 3_000
 """After so long without a heartbeat a slot ends. Who beats here may be held up by other processes, but not for the longer one."""
 
