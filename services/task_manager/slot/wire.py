@@ -19,6 +19,7 @@ import json
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from .attempt_wire import AttemptSpec, Fault
+from .common.attach import Known
 from .common.left import Unchecked
 
 if TYPE_CHECKING:
@@ -121,14 +122,6 @@ Order = Start | Run | Kill | OrderAttempt | Look | Stop
 
 
 # attempt -> host, and host -> attempt before the attempt runs
-
-
-class Known(TypedDict):
-    """What a JVM answers each process that attaches itself. `classes`: by Py4J's question, what a name means. `settings`: None where
-    there is none."""
-
-    classes: dict[str, str]
-    settings: dict[str, str | None]
 
 
 class Attached(TypedDict):

@@ -29,7 +29,7 @@ from .spark_json import SparkJson
 from .spark_spans import SparkSpans
 
 
-def main(sock: socket.socket, port: int, secret: str, application_id: str, known: wire.Known) -> None:
+def main(sock: socket.socket, port: int, secret: str, application_id: str, known: attach.Known) -> None:
     """Attaches, sends `wire.Attached` on ``sock``, waits for a `wire.Assignment` there, answers with `wire.Took`, runs the attempt and
     ends the process."""
     os.setpgid(0, 0)  # to be killed as a group; in the slot's session, whose priority is low (`procs.lower_session`)

@@ -8,12 +8,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
 from . import conf as spark_settings
-
-if TYPE_CHECKING:
-    from ..wire import Known
 
 SESSION = "org.apache.spark.sql.classic.SparkSession"
 
@@ -23,6 +20,14 @@ _VARIABLES = "spark.executorEnv.*"
 
 _WORKERS: dict[str, str] = {}
 """Environment variables that Spark gives to the Python workers of this process's jobs, whichever of its contexts runs them."""
+
+
+class Known(TypedDict):
+    """What a JVM answers each process that attaches itself. `classes`: by Py4J's question, what a name means. `settings`: None where
+    there is none."""
+
+    classes: dict[str, str]
+    settings: dict[str, str | None]
 
 
 def give_environment(session: Any, env: dict[str, str]) -> None:

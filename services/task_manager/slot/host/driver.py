@@ -15,6 +15,7 @@ from typing import Any
 from .. import wire
 from ..attempt import main as attempt
 from ..common import jvm, procs
+from ..common.attach import Known
 from ..common.conf import MASTER, is_remote
 from ..common.config import SlotConfig
 from ..control import main as control
@@ -63,7 +64,7 @@ class Driver:
         self._lost = ""  # why: an answer that comes late must not be taken for that of the next question
         self._unwarmed = 1  # steps of the warming that were not begun, as far as is known
         self._warms = False
-        self._known: wire.Known = {"classes": {}, "settings": {}}
+        self._known: Known = {"classes": {}, "settings": {}}
         self.probe_s: float = START_S  # what a probe may take: long, where it starts Python's daemon
 
     def launch(self, java: str, spark_home: str, options: list[str]) -> None:
