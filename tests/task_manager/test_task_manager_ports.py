@@ -77,6 +77,24 @@ def test_logs_are_kept_of_an_attempt_whose_files_cannot_be(tmp_path: Path, monke
     assert told.status == "failed" and (status == "failed" or "no space is left" in told.error.message)
 
 
+def test_a_result_counts_though_its_logs_cannot_be_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, f"memory://{tmp_path.name}")
+
+    def full(*_: object) -> None:
+        raise StorageError("logs", "no space is left", "free some")
+
+    monkeypatch.setattr(world.storage, "writer", full)
+    world.launch()
+    world.go()
+    log = Path(world.slot.dirs[1])
+    (log / "stderr").write_bytes(b"why")
+    world.slot.start()
+    world.slot.end("finished", report={})
+    [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
+    assert told.status == "finished"
+    assert not log.exists(), "else they would gather here"
+
+
 @pytest.mark.timeout(120)
 def test_a_pipe_that_user_code_put_in_a_logs_place_is_not_waited_for(tmp_path: Path) -> None:
     world = World(tmp_path, f"memory://{tmp_path.name}")

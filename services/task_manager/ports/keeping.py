@@ -71,7 +71,7 @@ class Keeping:
         except (OSError, StorageError) as failure:
             if ending.status == "finished":
                 return Ending("failed", error=infrastructure(f"its result cannot be kept: {failure}"))
-            log.warning("files or logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
+            log.warning("files of an attempt are lost", attempt=effect.attempt, reason=str(failure))
             return kept
         except Unfit as failure:
             return Ending("failed", error=fault("user", str(failure)))
@@ -114,14 +114,20 @@ class Keeping:
         return replace(ending, report=report, error=error)
 
     def _upload(self, effect: LaunchAttempt, folder: Path) -> None:
-        """Where storage is no folder, logs go there now."""
+        """Where storage is no folder, logs go there now. If they cannot, that is no reason to lose a result that is kept."""
         if folder.parent != self._logs:
             return
+        try:
+            self._upload_from(folder, effect.folder)
+        except (OSError, StorageError) as failure:
+            log.warning("the logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload_from(self, folder: Path, name_there: str) -> None:
         for name in ("stdout", "stderr"):
             file = folder / name
             if file.is_file():  # and no pipe, for which one would wait for ever
-                with self._storage.writer(f"logs/{effect.folder}/{name}") as writer, open(file, "rb") as lines:
+                with self._storage.writer(f"logs/{name_there}/{name}") as writer, open(file, "rb") as lines:
                     while piece := lines.read(1 << 20):
                         writer.write(piece)
                     writer.commit()
-        shutil.rmtree(folder, ignore_errors=True)
