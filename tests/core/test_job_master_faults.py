@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -17,18 +19,21 @@ from millrace.core.faults import (
     MEMORY,
     MOVE,
     RESTART,
+    STORAGE,
     USER,
     class_of,
     fault,
     infrastructure,
 )
 from millrace.core.jobgraph.model import Restart
+from millrace.core.machine import Ticked
 from millrace.core.messages.attempts import Fault, FaultKind
 from services.job_master.core import failover
 from services.job_master.core.restarts import Decision
 from services.job_master.core.state import Job, Subtask
 from services.task_manager.slot.attempt import recurring
 from services.task_manager.slot.common import jvm
+from services.task_manager.slot.common.faults import not_ready
 from tests.core.of_job_master import ONE, Shard, kinds
 
 
@@ -47,6 +52,7 @@ def test_what_follows_is_what_the_table_says(kind: FaultKind, retryable: bool) -
 FAILED = {
     LOST: fault("lost", "gone", retryable=True),
     INFRASTRUCTURE: infrastructure("the slot broke"),
+    STORAGE: fault("infrastructure", "[Errno 28] No space left on device", retryable=True, condition="NOT_WRITABLE"),
     MEMORY: fault("jvm", "no heap", retryable=True, condition="OUT_OF_MEMORY"),
     USER: fault("user", "boom", retryable=True),
     ANALYSIS: fault("analysis", "no such column"),
@@ -62,9 +68,11 @@ def test_each_class_of_fault_has_a_budget_of_its_own(kind: str) -> None:
     def follows(error: Fault) -> Decision:
         return failover.decide(restart, job, subtask, error, 1, NowMs(5000))
 
-    while follows(FAILED[kind]).delay_ms is not None:
-        pass  # until its own budget is used
+    for _ in range(30):  # its own budget is used
+        follows(FAILED[kind])
+    waits = (100, "storage: it waits until it can be written")
     left = {
+        STORAGE: waits,
         LOST: (0, "lost executor: move 1 of 1"),
         INFRASTRUCTURE: (0, "infrastructure: move 1 of 1"),
         MEMORY: (700, "out of memory: restart 1 of 1"),
@@ -72,6 +80,7 @@ def test_each_class_of_fault_has_a_budget_of_its_own(kind: str) -> None:
         ANALYSIS: (None, "analysis: it would fail again"),
     }
     used = {
+        STORAGE: waits,
         LOST: (None, "lost executor: 1 of 1 moves used"),
         INFRASTRUCTURE: (None, "infrastructure: 1 of 1 moves used"),
         MEMORY: (None, "out of memory: 1 of 1 restarts used"),
@@ -106,6 +115,31 @@ def test_lost_rows_of_the_exchange_are_not_looked_for_on_twenty_other_slots() ->
     lost = {"kind": "infrastructure", "retryable": False, "condition": "EXCHANGE_LOST", "message": "gone"}
     assert kinds(shard.told("a1", "FAILED", error=lost))[-1] == "dispatcher JobEnded FAILED"
     assert shard.job.cause.message == "gone"
+
+
+@pytest.mark.parametrize(("number", "kind"), [
+    (errno.ENOSPC, STORAGE), (errno.EROFS, STORAGE), (errno.EACCES, STORAGE), (errno.EDQUOT, STORAGE),
+    (errno.ENOTDIR, INFRASTRUCTURE), (errno.ENAMETOOLONG, ANALYSIS),
+])  # fmt: skip
+def test_folders_that_cannot_be_made_are_of_storage_if_any_other_slot_could_make_them_no_better(number: int, kind: str) -> None:
+    assert class_of(Fault.model_validate(not_ready(OSError(number, os.strerror(number), "/s/logs/a")))) is kind
+
+
+def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so() -> None:
+    shard = Shard()
+    shard.start(ONE | {"restart": {"strategy": "none"}})
+    full = {"kind": "infrastructure", "retryable": True, "condition": "NOT_WRITABLE", "message": "No space left on device"}
+    for number in range(40):
+        shard.offer(f"a{number}")
+        said = shard.told(f"a{number}", "FAILED", error=full)
+        noted = [output.body for output in said if kinds([output]) == ["dispatcher JobStatusChanged RESTARTING"]]
+        assert [each.waiting for each in noted] == ["storage cannot be written: No space left on device"]
+        shard.now += 10_000 if number else 100  # at once on another slot, whose host may have what this one lacks
+        shard(Ticked(), "")
+        assert shard.job.status == "RUNNING" and shard.job.waiting is None
+    shard.offer("b")
+    shard.told("b", "RUNNING")
+    assert kinds(shard.told("b", "FINISHED"))[-1] == "dispatcher JobEnded FINISHED"
 
 
 class Flaky(ValueError):

@@ -29,14 +29,26 @@ CAUSE_BYTES_MAX = 64_000
 
 def decide(restart: Restart, job: Job, subtask: Subtask, error: Fault, moves_most: int, now_ms: NowMs) -> Decision:
     """What follows this failure, which is counted: the class of the fault decides whose budget it spends."""
+    kind = faults.class_of(error)
+    if kind is faults.STORAGE:
+        return Decision(MOVE_MOST_MS if _lacked_storage(job, subtask) else MOVE_FIRST_MS, "storage: it waits until it can be written")
     if is_move(error):
         return _move(subtask, error, moves_most)
-    kind = faults.class_of(error)
     if kind is faults.ANALYSIS:
         return Decision(None, f"{error.kind or 'this'}: it would fail again")
     if kind is faults.MEMORY:
         return out_of_memory(restart, job)
     return STRATEGIES[restart.strategy](restart, job, now_ms)
+
+
+def _lacked_storage(job: Job, subtask: Subtask) -> bool:
+    """Whether it has failed so before: else another slot, perhaps of another host, is tried at once."""
+    return any(job.tasks[each.task].rows.get(each.subtask) is subtask for each in lacking_storage(job))
+
+
+def lacking_storage(job: Job) -> list[Failure]:
+    """Failures of what is there still; of those that are kept."""
+    return [each for each in job.failures if each.task in job.tasks and faults.class_of(each.error) is faults.STORAGE]
 
 
 def _move(subtask: Subtask, error: Fault, most: int) -> Decision:

@@ -21,7 +21,7 @@ from millrace.core.topics import Scope
 from . import publication, resetting, speculation
 from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, too_large
 from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
-from .failover import fail
+from .failover import fail, lacking_storage
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status, status_changed
 from .rescaling import rescale
@@ -231,10 +231,18 @@ def _request(state: State, job: Job, given_back: Sequence[str]) -> Iterator[Outp
     wanted, wants = sum(scheduled.values()) + len(job.slots), wants_by_profile(plan_of(state, job), job, scheduled)
     spare = speculation.spare(job)
     if wanted != job.wanted or wants != job.wants or spare != job.spare or given_back and job.is_gang:
-        job.wanted, job.wants, job.spare = wanted, wants, spare
-        if wanted == 0:
+        if wanted == 0 or job.wanted == 0:
             job.waiting, job.position, job.expected_ms = None, None, None
+        if wanted == 0:
+            job.waiting = _for_storage(job)
+        job.wanted, job.wants, job.spare = wanted, wants, spare
         yield request_slots(state, plan_of(state, job), job, given_back)
+
+
+def _for_storage(job: Job) -> str | None:
+    """Why nothing of the job runs, if that is because its storage cannot be written."""
+    retried = [each for each in lacking_storage(job) if each.subtask in job.tasks[each.task].retry]
+    return f"storage cannot be written: {retried[-1].error.message}" if retried else None
 
 
 def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:

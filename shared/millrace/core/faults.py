@@ -14,10 +14,15 @@ THEN = {
 }
 
 
-LOST, INFRASTRUCTURE, MEMORY, USER, ANALYSIS = "lost executor", "infrastructure", "out of memory", "user", "analysis"
+LOST, INFRASTRUCTURE, STORAGE, MEMORY = "lost executor", "infrastructure", "storage", "out of memory"
+USER, ANALYSIS = "user", "analysis"
 CLASSES: dict[str, tuple[str, str]] = {
     LOST: ("the TaskManager or the slot of an attempt is lost", "`moves_most` moves a subtask"),
     INFRASTRUCTURE: ("a slot breaks, or its JVM is ended from outside", "`moves_most` moves a subtask"),
+    STORAGE: (
+        "an attempt cannot begin, for its folders cannot be written: the disk is full or read-only, or a right is missing",
+        "no limit: the job waits, and tries again every 10 seconds",
+    ),
     MEMORY: (
         "the JVM or Python of an attempt runs out of memory",
         "`out_of_memory_attempts` restarts of the job; none with the strategy `none`",
@@ -26,6 +31,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     ANALYSIS: ("what would fail again", "none: the job fails"),
 }
 """Class of a fault -> what it is, and its budget. Each class has its own, and spends of no other."""
+OF_STORAGE = ("NOT_WRITABLE",)
+"""Conditions of the faults of class STORAGE."""
 OF_MEMORY = ("OUT_OF_MEMORY", "MemoryError", "SIGKILL")
 """Conditions of the faults of class MEMORY. SIGKILL: of an attempt's process, which nobody but the system ends so."""
 
@@ -45,7 +52,7 @@ FAULTS: dict[tuple[str, bool], Row] = {
     ),
     ("infrastructure", True): Row(
         MOVE, "its slot's JVM was ended by a signal from outside; its slot broke; its folders or modules could not be made ready",
-        "nothing; if it goes on, look at memory and disk of that machine",
+        "nothing; if it goes on, look at memory and disk of that machine; while storage cannot be written, the job waits",
     ),
     ("timeout", True): Row(
         RESTART, "it took longer than `timeouts.start_ms` or `run_ms`", "raise the time-out in the graph, or give the vertex less to do",
@@ -128,7 +135,7 @@ def class_of(error: Fault) -> str:
     """A key of CLASSES: whose budget a failure spends."""
     follows = then(error)
     if follows is MOVE:
-        return LOST if error.kind == "lost" else INFRASTRUCTURE
+        return LOST if error.kind == "lost" else STORAGE if error.condition in OF_STORAGE else INFRASTRUCTURE
     if follows is FAIL:
         return ANALYSIS
     return MEMORY if error.condition in OF_MEMORY else USER

@@ -14,6 +14,12 @@ DETAIL_CHARS = 16384
 FAILED = 1
 """Exit code of an attempt that left an error."""
 
+NOT_WRITABLE = "NOT_WRITABLE"
+"""Condition of an error: where attempts write, nobody can at present."""
+
+OF_DISKS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
+"""What a disk says that cannot be written to, whoever writes what."""
+
 JVM_LOST = "JVM_LOST"
 """Condition of an error: the connection to the gateway broke."""
 
@@ -43,7 +49,8 @@ def not_ready(error: OSError) -> Fault:
     """The fault of an attempt whose folders cannot be made: a name that no file can have, a full disk."""
     user = error.errno == errno.ENAMETOOLONG
     message = f"The attempt's folders cannot be made ready: {error}"
-    return fault("user" if user else "infrastructure", message, retryable=not user)
+    unwritable = NOT_WRITABLE if error.errno in OF_DISKS else None
+    return fault("user" if user else "infrastructure", message, retryable=not user, condition=unwritable)
 
 
 def describe_exit(wait_status: int) -> Fault:
