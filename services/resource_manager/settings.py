@@ -149,6 +149,9 @@ class ResourceManagerSettings(ServiceSettings):
         """Raises BadSettings."""
         if self.provider == "standalone":
             return Standalone()
+        if self.task_managers_min > self.task_managers_max:
+            least, most = self.task_managers_min, self.task_managers_max
+            raise BadSettings([f"task_managers_min is {least}, and task_managers_max {most}: so many would never be kept"])
         if self.provider == "process":
             if not self.agents or not self.agent_token.get_secret_value():
                 raise BadSettings(["the provider process needs an address in agents, and agent_token"])

@@ -215,6 +215,14 @@ def test_addresses_of_agents_are_checked_at_the_start(tmp_path: Path, agents: st
     assert f"agents in {file}: {words}" in refused.value.problems
 
 
+def test_more_that_are_kept_than_there_may_be_are_refused(url: str) -> None:
+    given: dict[str, Any] = {"task_managers_min": 2, "task_managers_max": 1}
+    with pytest.raises(BadSettings) as refused:
+        ResourceManagerSettings(provider="process", agents=[url], agent_token=TOKEN, **given).make_provider()
+    assert refused.value.problems == ["task_managers_min is 2, and task_managers_max 1: so many would never be kept"]
+    assert isinstance(ResourceManagerSettings(**given).make_provider(), Standalone), "without a provider both mean nothing"
+
+
 def test_the_provider_is_chosen_by_the_settings(url: str) -> None:
     assert isinstance(ResourceManagerSettings().make_provider(), Standalone)
     settings = ResourceManagerSettings(provider="process", agents=[url], agent_token=TOKEN)

@@ -38,6 +38,11 @@ class Needy(ServiceSettings):
     token: SecretStr = Field(description="Token.")
 
 
+class Keyed(ServiceSettings):
+    service: ClassVar[str] = "resource_manager"
+    named: dict[str, Limits] = Field({}, description="Limits by name.")
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("MILLRACE_")]:
@@ -170,6 +175,14 @@ def test_nested_secret_is_refused_as_a_flag_in_every_spelling() -> None:
         "give MILLRACE_LIMITS__KEY or the file of --config"
     ]
     assert problems("--limits", '{"key": "hunter2"}') == ["unknown flag --limits; did you mean --limits.key?"]
+
+
+def test_an_unknown_name_below_a_name_of_ones_own(tmp_path: Path) -> None:
+    path = written(tmp_path, "named: {a.b: {job: 1}, jobs: {limits: {}}}\n")
+    assert problems("--config", path, settings=Keyed) == [
+        f"unknown setting named.a.b.job in {path}; did you mean jobs?",
+        f"unknown setting named.jobs.limits in {path}; known are jobs, key",
+    ]
 
 
 def test_unknown_names_in_the_file(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_origin
 
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -384,13 +384,15 @@ def _model_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _field(model: type[BaseModel] | None, path: Sequence[Any]) -> FieldInfo | None:
-    """The field that a path of names means; None if there is none."""
-    field = None
+    """The field that a path of names means; None if there is none. A key of a mapping of models means the mapping."""
+    field, keyed = None, False
     for name in path:
-        field = model.model_fields.get(str(name)) if model is not None else None
-        if field is None:
-            return None
-        model = _model_of(field)
+        if not keyed:
+            field = model.model_fields.get(str(name)) if model is not None else None
+            if field is None:
+                return None
+            model = _model_of(field)
+        keyed = not keyed and field is not None and get_origin(field.annotation) is dict
     return field
 
 
