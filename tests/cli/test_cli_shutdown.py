@@ -15,7 +15,9 @@ from millrace.client import Unavailable
 from millrace.core.messages.client import ShutDown
 
 
-def shutdown(monkeypatch: pytest.MonkeyPatch, *options: str, said: str = "", fails: Exception | None = None, **fields: Any) -> Any:
+def shutdown(
+    monkeypatch: pytest.MonkeyPatch, *options: str, said: str = "", fails: Exception | None = None, away: Exception | None = None, **fields: Any
+) -> Any:
     """The command's result, and with which arguments the cluster was asked."""
     asked: list[bool] = []
 
@@ -25,8 +27,12 @@ def shutdown(monkeypatch: pytest.MonkeyPatch, *options: str, said: str = "", fai
             raise fails
         return ShutDown(**{"step": "ENDING", "since_ms": 1, "live": 3, "suspended": 2, "workers": 0, **fields})
 
+    def check_dispatcher() -> None:
+        if away is not None:
+            raise away
+
     overview = SimpleNamespace(jobs={"RUNNING": 2, "SUSPENDED": 1, "FINISHED": 7})
-    cluster = SimpleNamespace(shut_down=shut_down, overview=lambda: overview)
+    cluster = SimpleNamespace(shut_down=shut_down, overview=lambda: overview, check_dispatcher=check_dispatcher)
     monkeypatch.setattr("millrace.cli.cluster.connected", lambda stack: contextlib.nullcontext(cluster))
     result = CliRunner().invoke(program.app, ["shutdown", *options], input=said)
     return result, asked
@@ -49,6 +55,12 @@ def test_one_job_and_one_task_manager_are_one(monkeypatch: pytest.MonkeyPatch) -
     result, _ = shutdown(monkeypatch, "--yes", live=1, suspended=1, workers=1)
     assert result.stdout == "the cluster is shut down: 1 job is kept, 1 of them suspended\n"
     assert result.stderr == "1 TaskManager of the provider is not stopped yet\n"
+
+
+def test_a_cluster_without_a_dispatcher_is_not_waited_for_as_long_as_for_the_end_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Unavailable("no answer to DescribeBlobServer within 7 s; is a Dispatcher running?")
+    result, asked = shutdown(monkeypatch, "--yes", away=gone)
+    assert asked == [] and result.exception is gone
 
 
 def test_it_need_not_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

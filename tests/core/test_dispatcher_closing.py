@@ -141,6 +141,15 @@ def test_a_request_that_a_dispatcher_without_its_log_reads_again_ends_nothing() 
     assert (refused.kind, world.state.closing) == ("conflict", None)
 
 
+def test_a_request_that_nobody_took_in_time_does_not_end_the_cluster_that_is_started_later() -> None:
+    world = settled()
+    late, other = (client.ShutDownCluster(reply_to="c", correlation="2", accept_before_ms=world.now_ms - ago) for ago in (1, 0))
+    [said] = world.request(late)
+    assert "it came too late" in said.body.reason and world.state.closing is None
+    assert world.request(other) and world.state.closing is not None
+    assert world.request(late) == [told("SUSPENDING")], "a repeat changes nothing, and is told"
+
+
 def test_who_waits_for_the_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closing, "AWAITING_MOST", 1)
     world = settled()

@@ -35,6 +35,9 @@ def shut_down_cluster(state: State, request: client.ShutDownCluster, envelope: E
         if envelope.body.decided:
             yield from refuse(request, "conflict", "it was asked for before the Dispatcher lost its log; ask again")
             return
+        if request.accept_before_ms is not None and envelope.at_ms > request.accept_before_ms:
+            yield from refuse(request, "conflict", "it came too late: accept_before_ms had passed by Kafka's clock; ask again")
+            return
         yield from _begin(state, envelope)
     assert state.closing is not None
     if request.wait and state.closing.step != "ENDING":

@@ -91,7 +91,9 @@ def shutdown(
     from .exits import Exit
 
     with connected(stack) as millrace:
-        if not yes:
+        if yes:
+            millrace.check_dispatcher()  # else one without a Dispatcher is waited for as long as for the end of one
+        else:
             counts = millrace.overview().jobs
             live = sum(count for status, count in counts.items() if status not in ENDED_JOB)
             typer.confirm(f"{live} job{'' if live == 1 else 's'} will be suspended and kept. Shut the cluster down?", abort=True, err=True)

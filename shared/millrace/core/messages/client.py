@@ -187,6 +187,8 @@ class ShutDownCluster(Request):
     version: Literal[1] = 1
     wait: bool = False
     """Answer when all is done that can be, right before the services end."""
+    accept_before_ms: int | None = None
+    """Unix time in milliseconds after which it must not begin any more: nobody took it, and the cluster may have been started again."""
 
 
 class DescribeBlobServer(Request):
