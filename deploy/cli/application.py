@@ -50,6 +50,7 @@ def run_application(
     Exit codes: 0 FINISHED, 1 FAILED, 2 the graph is wrong, 3 the services do not start or do not answer, 4 outcome unknown, 5 CANCELED,
     130 interrupted. Of a script that ended with an exit code of its own: that one.
     """
+    from deploy.local.errors import LocalError
     from deploy.local.java import find_java
     from deploy.local.stack import Options, Stack, home
     from millrace.cli.submit import check_loaded
@@ -69,6 +70,8 @@ def run_application(
         code = _run(local, options, loaded, parameters, quiet)
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED
+    except LocalError as failure:
+        raise LocalError(f"{failure}{'' if keep else ' Its folder is deleted; with --keep it stays.'}", failure.detail) from failure
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # it ends already

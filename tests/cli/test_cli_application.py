@@ -90,7 +90,10 @@ def test_services_that_do_not_start_leave_nothing(scene: SimpleNamespace, capsys
 
     scene.up = fails
     assert run("graph.yaml") == Exit.UNAVAILABLE
-    assert scene.did[-1] == ("down", True) and "millrace: The disk is full." in capsys.readouterr().err
+    assert scene.did[-1] == ("down", True)
+    assert "millrace: The disk is full. Its folder is deleted; with --keep it stays.\n" in capsys.readouterr().err
+    assert run("graph.yaml", "--keep") == Exit.UNAVAILABLE
+    assert "millrace: The disk is full.\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("wait", "told"), [
