@@ -65,13 +65,15 @@ BAD: dict[str, tuple[object, list[str]]] = {
     ),
     "values out of range": (
         graph(
-            {"a": CSV}, restart={"attempts": -1}, timeouts={"queue_ms": 0}, priority=1001, resources={"memory_mb": 0}
+            {"a": CSV}, restart={"attempts": -1}, timeouts={"queue_ms": 0}, priority=1001, resources={"memory_mb": 0},
+            speculative={"baseline_ratio": 0},
         ),
         [
             "restart.attempts: must be at least 0, not -1",
             "timeouts.queue_ms: must be at least 1, not 0",
             "resources.memory_mb: must be at least 1, not 0",
             "priority: must be at most 1000, not 1001",
+            "speculative.baseline_ratio: must be more than 0.0, not 0",
         ],
     ),
     "unknown restart strategy": (

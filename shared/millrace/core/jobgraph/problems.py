@@ -166,6 +166,8 @@ def _problem(kind: str, place: Place, detail: Mapping[str, Any]) -> Problem:
         return Problem(place, f"{'a key here ' if key else ''}{wanted}, not {found(value)}")
     if kind == "greater_than_equal":
         return Problem(place, f"must be at least {context['ge']}, not {found(value)}")
+    if kind == "greater_than":
+        return Problem(place, f"must be more than {context['gt']}, not {found(value)}")
     if kind == "less_than_equal":
         return Problem(place, f"must be at most {context['le']}, not {found(value)}")
     if kind in ("string_too_short", "too_short"):
