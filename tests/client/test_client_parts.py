@@ -31,7 +31,7 @@ from millrace.client.blobs import BlobError, Piece
 from millrace.client.events import Buffer, _open, follow_buffer, follow_log
 from millrace.client.link import Link, PendingReply, wall_ms
 from millrace.client.logs import LogReader
-from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
+from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed, Problem
 from millrace.core.messages.events import DeadLetter
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
@@ -82,6 +82,17 @@ def test_a_refusal_is_the_error_of_its_kind(kind: Any, error: type[Rejected]) ->
     with pytest.raises(Rejected) as refused:
         millrace.submit(GRAPH, job="j")
     assert type(refused.value) is error
+
+
+@pytest.mark.parametrize(("reason", "messages", "said"), [
+    ("must be at most 128", ["must be at most 128"], "v: must be at most 128"),
+    ("v: must be at most 128", ["must be at most 128"], "v: must be at most 128"),
+    ("2 things are wrong", ["one", "two"], "2 things are wrong\nv: one\nv: two"),
+    ("it is wrong", ["why"], "it is wrong\nv: why"),
+    ("it is wrong", [], "it is wrong"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_once(reason: str, messages: list[str], said: str) -> None:
+    assert str(Rejected(reason, [Problem(place=["v"], message=each) for each in messages])) == said
 
 
 @pytest.mark.parametrize(

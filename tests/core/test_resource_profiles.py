@@ -144,6 +144,8 @@ def test_options_of_submit_go_before_the_files_own_for_the_job(tmp_path: Path) -
     assert loaded.raw["resources"] == {"memory_mb": 4096, "cores": 2, "extras": {"ssd": 1, "gpu": 1}}
     wrong = load_graph(file, resources={"gpu": "x", "9": "1"}, checks=False)
     assert [".".join(map(str, each.place)) for each in wrong.errors] == ["resources.extras.gpu", "resources.extras.9"]
+    [negative] = load_graph(file, resources={"gpu": "-1"}, checks=False).errors
+    assert negative.message == "must be at least 1, not -1"
     script = tmp_path / "s.py"
     script.write_text("print(1)\n")
     assert load_script(script, resources={"gpu": "2"}).raw["resources"] == {"extras": {"gpu": 2}}

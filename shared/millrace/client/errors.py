@@ -35,7 +35,8 @@ class Rejected(MillraceError):
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         self.problems = list(problems)
         """What is wrong with the graph, each with its place."""
-        super().__init__("\n".join([message, *map(_line, self.problems)]) if self.problems else message)
+        says_it = len(self.problems) == 1 and self.problems[0].message in message
+        super().__init__("\n".join([*([] if says_it else [message]), *map(_line, self.problems)]))
 
 
 def _line(problem: Problem) -> str:

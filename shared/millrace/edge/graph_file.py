@@ -176,7 +176,7 @@ def _with_resources(value: dict[str, Any], given: Mapping[str, str]) -> dict[str
 
 
 def _number(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"\d{1,9}", text) else text
+    return int(text) if re.fullmatch(r"-?\d{1,9}", text) else text
 
 
 def _take_environment(loaded: Loaded, env: Mapping[str, str], limits: Limits) -> None:
