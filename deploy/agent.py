@@ -77,7 +77,7 @@ class TaskManagerProcess:
         code = self.child.exit_code()
         if code is None:
             return None
-        last = log_tail([self.child.log], lines=1)
+        last = log_tail([self.child.log], lines=1).strip()
         return f"it ended with {code}{f': {last}' if last else ''}"
 
     def stop(self, patience_s: float) -> None:

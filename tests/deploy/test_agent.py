@@ -10,6 +10,8 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from millrace.runtime.settings import BadSettings
 from services.resource_manager.providers import NotProvided, Standalone
 from services.resource_manager.providers.process import ByAgents
 from services.resource_manager.settings import ResourceManagerSettings
+from services.task_manager.settings import TaskManagerSettings
 
 TOKEN = "a token of an agent"
 W1, W2 = "task-manager-1", "task-manager-2"
@@ -213,6 +216,15 @@ def test_addresses_of_agents_are_checked_at_the_start(tmp_path: Path, agents: st
     with pytest.raises(BadSettings) as refused:
         ResourceManagerSettings.load(["--config", str(file)])
     assert f"agents in {file}: {words}" in refused.value.problems
+
+
+def test_a_task_manager_whose_settings_are_wrong_is_reported_with_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tm.yaml").write_text("task_manager: {slotz: 1}\n")
+    with pytest.raises(SystemExit):
+        TaskManagerSettings.load_or_exit(["--config", str(tmp_path / "tm.yaml")])
+    (tmp_path / "log").write_text(capsys.readouterr().err)
+    ended = TaskManagerProcess(SimpleNamespace(exit_code=lambda: 2, log=tmp_path / "log")).ended()
+    assert ended == f"it ended with 2: unknown setting slotz in {tmp_path}/tm.yaml; did you mean slots?"
 
 
 def test_more_that_are_kept_than_there_may_be_are_refused(url: str) -> None:

@@ -263,10 +263,9 @@ def test_mistakes_end_the_process_with_2(capsys: pytest.CaptureFixture[str]) -> 
         Example.load_or_exit(["--health-port", "x", "--cluster", "Not Good"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "job-master: 2 settings are wrong:\n"
+        "job-master: 2 settings are wrong (job-master --help lists all):\n"
         "  cluster from a flag: String should match pattern '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$'\n"
         "  health_port from a flag: should be a valid integer, unable to parse string as an integer\n"
-        "job-master --help lists all settings.\n"
     )
 
 

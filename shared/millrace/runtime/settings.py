@@ -493,7 +493,7 @@ def _secrets_of(value: Any) -> list[str]:
 
 
 def _refuse(program: str, problems: Sequence[str]) -> NoReturn:
+    """Its last line is a problem: an agent shows that one."""
     head = "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
-    lines = [f"{program}: {head}:", *(f"  {each}" for each in problems), f"{program} --help lists all settings."]
-    print("\n".join(lines), file=sys.stderr)
+    print(f"{program}: {head} ({program} --help lists all):", *(f"  {each}" for each in problems), sep="\n", file=sys.stderr)
     raise SystemExit(2)
