@@ -16,8 +16,9 @@ from millrace.core.messages.client import ShutDown
 
 
 def shutdown(
-    monkeypatch: pytest.MonkeyPatch, *options: str, said: str = "", fails: Exception | None = None, away: Exception | None = None, **fields: Any
-) -> Any:
+    monkeypatch: pytest.MonkeyPatch, *options: str, said: str = "", fails: Exception | None = None, away: Exception | None = None,
+    **fields: Any,
+) -> Any:  # fmt: skip
     """The command's result, and with which arguments the cluster was asked."""
     asked: list[bool] = []
 
