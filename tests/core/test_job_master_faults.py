@@ -31,8 +31,9 @@ from millrace.core.messages.attempts import Fault, FaultKind
 from services.job_master.core import failover
 from services.job_master.core.restarts import Decision
 from services.job_master.core.state import Job, Subtask
-from services.task_manager.slot.attempt import recurring
+from services.task_manager.slot.attempt import main, recurring
 from services.task_manager.slot.common import jvm
+from services.task_manager.slot.common.config import Dirs
 from services.task_manager.slot.common.faults import not_ready
 from tests.core.of_job_master import ONE, Shard, kinds
 
@@ -123,6 +124,18 @@ def test_lost_rows_of_the_exchange_are_not_looked_for_on_twenty_other_slots() ->
 ])  # fmt: skip
 def test_folders_that_cannot_be_made_are_of_storage_if_any_other_slot_could_make_them_no_better(number: int, kind: str) -> None:
     assert class_of(Fault.model_validate(not_ready(OSError(number, os.strerror(number), "/s/logs/a")))) is kind
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_seen_though_it_has_room_for_folders(tmp_path: Path) -> None:
+    dirs = Dirs(work=str(tmp_path / "work"), log=str(tmp_path / "log"), blobs="", findings="")
+    main._make_folders(dirs)
+    assert list((tmp_path / "log").iterdir()) == []
+    (tmp_path / "log" / main.ROOM).symlink_to("/dev/full")
+    with pytest.raises(OSError) as full:
+        main._make_folders(dirs)
+    assert not_ready(full.value)["condition"] == "NOT_WRITABLE" and str(tmp_path / "log") in not_ready(full.value)["message"]
+    assert list((tmp_path / "log").iterdir()) == []
 
 
 def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so() -> None:

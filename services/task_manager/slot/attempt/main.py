@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import json
 import os
 import socket
@@ -27,6 +28,9 @@ from .channel import Channel
 from .own_time import SPENT
 from .spark_json import SparkJson
 from .spark_spans import SparkSpans
+
+ROOM, ROOM_BYTES = ".room", 65536
+"""A file in the folder of an attempt's logs, which is deleted at once."""
 
 
 def main(sock: socket.socket, port: int, secret: str, application_id: str, known: attach.Known) -> None:
@@ -67,7 +71,7 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str, known
 
 
 def _make_folders(dirs: Dirs) -> None:
-    """The attempt's own folder and that of its logs, without an end that was written there before. Raises OSError."""
+    """The attempt's own folder and that of its logs, with room for an end and without one that was written there before. Raises OSError."""
     for folder in (dirs.work, dirs.log):
         os.makedirs(folder, exist_ok=True)
     for name in (REPORT, ERROR, SPARK):
@@ -75,6 +79,20 @@ def _make_folders(dirs: Dirs) -> None:
             os.unlink(os.path.join(dirs.log, name))
         except FileNotFoundError:
             pass
+    _check_room(dirs.log)
+
+
+def _check_room(folder: str) -> None:
+    """A disk that is full still has room for a folder. An attempt that could not leave its end there would have run in vain."""
+    name = os.path.join(folder, ROOM)
+    try:
+        with open(name, "wb") as file:
+            file.write(bytes(ROOM_BYTES))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, folder) from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 def _leave_the_host() -> None:
