@@ -34,7 +34,7 @@ def test_what_is_stored_reads_back_as_it_was_given(given: Any, stored: dict[str,
     [
         ("yes", "speculative: must be a mapping, not the text 'yes'"),
         ({"ratio": 1}, "speculative.ratio: unknown field ratio (there are baseline_ratio, baseline_multiplier, baseline_lower_bound_ms)"),
-        ({"baseline_ratio": 0}, "speculative.baseline_ratio: Input should be greater than 0, not 0"),
+        ({"baseline_ratio": 0}, "speculative.baseline_ratio: must be more than 0.0, not 0"),
         ({"baseline_multiplier": 0.5}, "speculative.baseline_multiplier: must be at least 1.0, not 0.5"),
     ],
 )
