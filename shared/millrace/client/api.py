@@ -264,7 +264,7 @@ class Millrace(Results, Schedules):
     def shut_down(self, wait: bool = False, timeout_s: float = SHUT_DOWN_S) -> client.ShutDown:
         """Ends the cluster in order: its jobs are suspended and kept, and go on when it is started again. Returns how far that is; with
         `wait` when all is done, right before the services end. A repeat changes nothing."""
-        request = client.ShutDownCluster(wait=wait, accept_before_ms=now_ms() + int(self._timeout_s * 1000))
+        request = client.ShutDownCluster(wait=wait, accept_before_ms=wall_ms() + int(self._timeout_s * 1000))
         limit_s = self._timeout_s if not wait else max(self._timeout_s, timeout_s)
         return self._ask(request, client.ClusterShutDown, limit_s).shut_down
 
