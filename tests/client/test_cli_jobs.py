@@ -139,7 +139,7 @@ def test_without_etcd_a_submission_is_given_up_and_not_accepted_behind_its_users
         _, err = run(plane, "submit", graph, "--job", job, code=4)
     finally:
         plane.etcd.start()
-    why = "the Dispatcher lives, and has not stored it in time; is etcd there?"
+    why = "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"
     assert err == f"millrace: it is not known whether job {job} was accepted ({why}); ask: millrace show {job}\n"
     until_known = start(plane, "submit", graph, "--job", new_id("cli"))  # its answer stands behind that of the first
     assert until_known.communicate(timeout=150)[1] == ""
