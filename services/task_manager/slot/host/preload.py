@@ -19,7 +19,7 @@ _WITHIN = (
 )  # fmt: skip
 """What these import only when it is first used. Another version may not have it."""
 _ON_THE_STACK = (
-    "_millrace_slot", "asyncio.base_events", "asyncio.events", "asyncio.runners", "pyspark.core.context", "pyspark.sql.session",
+    "_millrace_slot", "asyncio", "pyspark.core.context", "pyspark.sql.session",
     "pyspark.sql.classic.dataframe", "pyspark.sql.pandas.conversion", "pyspark.core.rdd", "pyspark.traceback_utils",
 )  # fmt: skip
 """Whose lines PySpark reads whenever it notes where rows were asked for; Python keeps lines that it has read."""
