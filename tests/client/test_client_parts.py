@@ -97,7 +97,10 @@ def test_what_is_wrong_is_said_once(reason: str, messages: list[str], said: str)
 
 @pytest.mark.parametrize(
     ("lives", "why"),
-    [(True, "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"), (False, "no answer to DescribeBlobServer")],
+    [
+        (True, "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"),
+        (False, "no answer to DescribeBlobServer"),
+    ],
 )
 def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why: str) -> None:
     """Without etcd it lives and can store nothing. All that is over when the time-out is, but for that last question."""

@@ -31,7 +31,10 @@ def _quiet() -> None:
     quiet_logs()
 
 
-@pytest.mark.parametrize("point, when, what", CASES, ids=[", ".join(case) for case in CASES])
+@pytest.mark.parametrize(
+    "point, when, what",
+    [pytest.param(*case, id=", ".join(case), marks=pytest.mark.long if number % 3 else []) for number, case in enumerate(CASES)],
+)
 def test_every_job_ends_once(monkeypatch: pytest.MonkeyPatch, point: str, when: When, what: What) -> None:
     cluster = Cluster(task_managers=2, slots=2, seed=len(point), control=CONTROL, snapshot_records=40)
     workload.upload_module(cluster.world)

@@ -68,10 +68,10 @@ PAIRS = [
 SHARES = 2
 
 
-@pytest.mark.parametrize(("left", "right"), PAIRS)
-def test_keys_of_two_types_meet_as_in_a_join_of_spark(
-    attempts: Attempts, exchange: Exchange, left: str, right: str
-) -> None:
+@pytest.mark.parametrize(
+    ("left", "right"), [pytest.param(*pair, marks=pytest.mark.long if number % 2 else []) for number, pair in enumerate(PAIRS)]
+)
+def test_keys_of_two_types_meet_as_in_a_join_of_spark(attempts: Attempts, exchange: Exchange, left: str, right: str) -> None:
     """Full outer join of shares = Spark's own full outer join, with nulls and rows without a partner on both sides."""
     queries = {
         "l": f"SELECT IF(id % 5 = 0, NULL, {VALUES[left]}) AS k, id AS v FROM range(0, 40)",

@@ -172,7 +172,8 @@ class Millrace(Results, Schedules):
         except errors.MillraceError as failure:
             self._unwatch(job, buffer)
             if isinstance(failure, errors.OutcomeUnknown):
-                why = "the Dispatcher lives, and has not stored it in time; are etcd and storage there?" if self._dispatcher_lives() else failure
+                late = "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"
+                why = late if self._dispatcher_lives() else failure
                 message = f"it is not known whether job {job} was accepted ({why}); ask: millrace show {job}"
                 raise errors.OutcomeUnknown(message, job) from None
             raise
