@@ -6,12 +6,14 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import psutil
 import pytest
 import structlog
 from hypothesis import settings
@@ -121,21 +123,33 @@ class RealEtcd:
         return int(self.endpoint.split(":")[1])
 
 
-@contextmanager
-def stopped(pid: int | None) -> Iterator[None]:
+def stop(pid: int) -> None:
     """This child of the test's process stands still, every thread of it.
 
     The signal is only on its way when `kill` returns: on a busy machine, a thread of a server answered another request. The kernel
     tells the parent when the last one stands.
     """
-    assert pid is not None
     os.kill(pid, signal.SIGSTOP)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), f"process {pid} ended"
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """This child stands still meanwhile."""
+    assert pid is not None
     try:
-        _, status = os.waitpid(pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"process {pid} ended"
+        stop(pid)
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def stop_another(process: psutil.Process) -> None:
+    """As `stop`, of a process that is no child of the test's."""
+    process.suspend()
+    while any(psutil.Process(thread.id).status() != psutil.STATUS_STOPPED for thread in process.threads()):
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

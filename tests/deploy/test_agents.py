@@ -15,6 +15,7 @@ import pytest
 
 from services.resource_manager.providers import NotProvided
 from services.resource_manager.providers.process import ByAgents
+from tests.conftest import stop
 
 TOKEN, CLUSTER = "a token of several agents", "0123456789abcdef"
 WORKERS = [f"task-manager-{number}" for number in range(1, 8)]
@@ -61,7 +62,7 @@ class Host:
 
     def hang(self) -> None:
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        stop(self.process.pid)
 
     def wake(self) -> None:
         assert self.process is not None

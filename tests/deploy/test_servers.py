@@ -22,6 +22,7 @@ from deploy.local.etcd import EtcdServer
 from deploy.local.kafka import KafkaBroker
 from deploy.local.processes import is_running
 from deploy.local.server import LocalServer
+from tests.conftest import stop_another
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 120
@@ -282,7 +283,7 @@ def test_no_orphan_when_the_starter_is_killed(kind, tmp_path):
 def test_what_an_earlier_run_left_behind_is_ended(kind, tmp_path):
     parent = starter(kind, tmp_path / "data")
     left = psutil.Process(pid_said_by(parent))
-    left.suspend()  # so that it cannot follow the signal that its parent's death sends
+    stop_another(left)  # so that it cannot follow the signal that its parent's death sends
     parent.kill()
     parent.wait(LIMIT_S)
     assert is_running(left)

@@ -18,6 +18,7 @@ from deploy.local.processes import is_running
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Entry, Unavailable
 from millrace.runtime.beat import LEASE_TTL_S
+from tests.conftest import stop_another
 from tests.end_to_end.running import Held, RunningStack, until
 
 SCOPES = ("dispatcher", "resource-manager", "job-master/0", "job-master/1")
@@ -28,17 +29,11 @@ def nothing_started_again(running: RunningStack) -> Iterator[None]:
     """The supervisor is stopped meanwhile, so that who takes over was there before."""
     supervisor = running.stack.supervisor()
     assert supervisor is not None
-    supervisor.suspend()
     try:
-        until("the supervisor to stand", lambda: stands(supervisor))  # before, its threads may still see who dies
+        stop_another(supervisor)
         yield
     finally:
         supervisor.resume()
-
-
-def stands(process: psutil.Process) -> bool:
-    """Whether all its threads are stopped: SIGSTOP reaches them when the first of them is given the processor."""
-    return all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in process.threads())
 
 
 def taken_over(running: RunningStack, scope: str, before: Entry, *, lasts: bool = False) -> Entry:

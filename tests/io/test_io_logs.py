@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -229,6 +230,14 @@ def test_uncaught_exceptions_are_logged_in_any_thread() -> None:
     )
     assert (main["level"], main["event"]) == ("critical", "uncaught_exception")
     assert main["exception"].splitlines()[-1] == "RuntimeError: ***"
+
+
+def test_a_crash_in_a_library_tells_where_each_thread_was() -> None:
+    crash = "import faulthandler\ndef serve(): faulthandler._sigsegv()\nserve()"
+    script = f"from millrace.runtime import logs; logs.configure('dispatcher')\n{crash}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGSEGV and done.stdout == ""
+    assert "Segmentation fault" in done.stderr and " in serve\n" in done.stderr
 
 
 def test_a_warning_that_is_the_same_is_said_once_in_a_while_with_how_often_it_was_left_out() -> None:

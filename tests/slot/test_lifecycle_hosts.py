@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 
@@ -19,6 +20,7 @@ from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.common.config import SlotConfig
 from services.task_manager.slot.common.jvm import find_java, find_spark
 from services.task_manager.slot.host.archive import Archive, make_now
+from tests.conftest import stop_another
 from tests.slot.lifecycle import FIRST_TIER, PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
 from tests.slot.standalone import standalone
 
@@ -231,7 +233,7 @@ def test_a_host_that_does_not_read_holds_up_nobody_a_jvm_that_hangs_is_replaced_
     attempt = slot.start("import time; time.sleep(3600)")
     slot.until("running")
     jvm = jvm_of(slot)
-    os.kill(jvm, signal.SIGSTOP)
+    stop_another(psutil.Process(jvm))
     slot.kill(attempt, "it hangs")
     assert slot.until("ended")["status"] == "killed"
     assert not lives(jvm)

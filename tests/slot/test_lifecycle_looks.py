@@ -12,6 +12,7 @@ import pytest
 
 from millrace.core.messages.processes import JvmStatus
 from services.task_manager.slot import wire
+from tests.conftest import stop_another
 from tests.slot.lifecycle import SESSION, Slot, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -98,7 +99,7 @@ def test_looks_leave_nothing_in_the_jvm_and_no_process(slot: Slot) -> None:
 def test_a_jvm_that_hangs_is_reported_and_goes_on_when_it_wakes(slot: Slot) -> None:
     jvm = jvm_of(slot)
     look_at_rest(slot)
-    jvm.send_signal(signal.SIGSTOP)
+    stop_another(jvm)
     try:
         seen = look(slot)
     finally:
@@ -112,7 +113,7 @@ def test_a_jvm_that_hangs_is_reported_and_goes_on_when_it_wakes(slot: Slot) -> N
 def test_more_looks_than_a_few_at_once_are_refused(slot: Slot) -> None:
     jvm = jvm_of(slot)
     look_at_rest(slot)
-    jvm.send_signal(signal.SIGSTOP)
+    stop_another(jvm)
     try:
         for number in range(6):
             slot.process.order({"do": "look", "question": str(number), "threads": False})

@@ -12,6 +12,7 @@ same way. An exception stands on the line of its event.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import math
@@ -83,6 +84,8 @@ def configure(
     )
     _route_standard_library(number)
     _route_uncaught()
+    if stream is None and not faulthandler.is_enabled():
+        faulthandler.enable()  # where each thread was, if a library ends the process by SIGSEGV: else nothing tells
     return redaction
 
 
