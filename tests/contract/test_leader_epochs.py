@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,8 +13,10 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from deploy.local.kafka import KafkaBroker
+from millrace.io.kafka import client
 from millrace.io.kafka.admin import KafkaAdmin
 from millrace.io.kafka.bus import KafkaBus
+from tests.conftest import RealKafka
 from tests.contract.conftest import asked, eventually
 
 SESSION_S = 1.5  # see deploy.local.kafka
@@ -36,8 +40,8 @@ def test_offsets_are_told_after_a_pause(tmp_path: Path) -> None:
 
         def led() -> bool:
             try:
-                client = AdminClient({"bootstrap.servers": broker.bootstrap})  # one that remembers nothing
-                found = client.describe_topics(TopicCollection(["inbox"]), request_timeout=2)["inbox"].result()
+                other = AdminClient({"bootstrap.servers": broker.bootstrap})  # one that remembers nothing
+                found = other.describe_topics(TopicCollection(["inbox"]), request_timeout=2)["inbox"].result()
             except KafkaException:
                 return False
             return found.partitions[0].leader is not None
@@ -51,3 +55,25 @@ def test_offsets_are_told_after_a_pause(tmp_path: Path) -> None:
         assert asked(lambda: bus.offsets("inbox", 0)) == asked(lambda: admin.offsets("inbox", 0)) == (1, 2)
         reader.close()
         bus.close()
+
+
+def test_a_new_client_is_asked_for_offsets_when_it_has_a_broker(real_kafka: RealKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, one of a hundred missed that its connection came up, and answered three seconds later."""
+    connected: list[bool] = []
+
+    class Noted(client.AdminClient):
+        has_broker: Future[Any]
+
+        def describe_cluster(self, **options: Any) -> Future[Any]:
+            self.has_broker = super().describe_cluster(**options)
+            return self.has_broker
+
+        def list_offsets(self, *where: Any, **options: Any) -> Any:
+            connected.append(self.has_broker.done())
+            return super().list_offsets(*where, **options)
+
+    topic = real_kafka.topic("asked")
+    KafkaAdmin(real_kafka.bootstrap).ensure_topics([(topic, 1, {})])
+    monkeypatch.setattr("millrace.io.kafka.admin.AdminClient", Noted)
+    admin = KafkaAdmin(real_kafka.bootstrap)
+    assert [admin.end(topic, 0), admin.end(topic, 0)] == [0, 0] and connected == [True, True]

@@ -57,6 +57,7 @@ class KafkaAdmin:
         basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log, "metadata.max.age.ms": _REMEMBERS_MS}
         self._config = {**COMMON, **basics, **(options or {})}
         self._made: AdminClient | None = None
+        self._connected: AdminClient | None = None
         self._making = threading.Lock()
 
     @property
@@ -118,6 +119,7 @@ class KafkaAdmin:
 
         def anew() -> T:
             client = self._client
+            self._connect(client)
             try:
                 return ask(client)
             except _Outdated:
@@ -128,6 +130,13 @@ class KafkaAdmin:
 
         refused = retry_if_exception_type(_AnotherLeader)
         return Retrying(retry=refused, stop=stop_after_delay(self._timeout_s), wait=_ANEW, reraise=True)(anew)
+
+    def _connect(self, client: AdminClient) -> None:
+        """Waits until a new client has a broker. Asked for a leader as its connection comes up, librdkafka may miss that, and looks again
+        after three seconds: of a hundred new clients one waited for so long. This question waits for the connection itself."""
+        if self._connected is not client:
+            self._answer(client.describe_cluster(**self._patience), "the cluster")
+            self._connected = client
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Deletes topics with all their records; returns when they are gone from the broker."""
