@@ -117,6 +117,7 @@ def looped(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
 
 
+@pytest.mark.long
 def test_what_never_returns_is_cancelled_and_the_next_query_is_answered(running: RunningStack, tmp_path: Path) -> None:
     """All are submitted at once; the slots take one after the other, each followed by a query, and by a job for each slot."""
     jobs = {}

@@ -11,6 +11,7 @@ import pytest
 
 from millrace.core.messages.progress import AttemptProgress
 from services.task_manager.slot.common.procs import NICENESS
+from tests.slot.cases import each_code
 from tests.slot.lifecycle import SESSION, SPENT, Slot, below, jvm_of, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -328,7 +329,9 @@ query.awaitTermination()""",
 }
 
 
-@pytest.mark.parametrize("code", KILLED.values(), ids=KILLED.keys())
+@each_code(KILLED, quick=(
+    "a signal it ignores", "a pandas UDF that sleeps", "a loop in the JVM", "a child that left its session", "a streaming query",
+))  # fmt: skip
 def test_a_kill_ends_whatever_runs_and_the_next_attempt_is_unaffected(slot: Slot, code: str, tmp_path: Path) -> None:
     slot.seen.clear()
     begun = tmp_path / "begun"

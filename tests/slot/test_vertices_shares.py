@@ -260,12 +260,9 @@ NEEDED: list[tuple[list[str], str | bool | None]] = [
     (["SELECT * FROM (SELECT a, b, rank() OVER (ORDER BY a) AS r FROM src) WHERE b = 5"], None),
 ]
 """Queries -> the filter that their source gets by them, whether it gets one, or None."""
-OF_EACH_KIND = (0, 4, 6, 15)
-"""Numbers in it: a filter, one of dates and times, that of two readers, none. `make test` tries these with each kind of files, and the
-others with one kind."""
 CASES = [
-    pytest.param(*case, kind, marks=[] if kind == "parquet" or number in OF_EACH_KIND else pytest.mark.long)
-    for kind in KINDS
+    pytest.param(*case, kind, marks=[] if number % len(KINDS) == which else pytest.mark.long)  # in `make test` over one kind
+    for which, kind in enumerate(KINDS)
     for number, case in enumerate(NEEDED)
 ]
 
