@@ -36,6 +36,7 @@ from . import (
     replay,
     running,
     scale,
+    slot,
     sql,
     standbys,
     up,
@@ -48,6 +49,7 @@ FIGURES = {
     for figure in (
         Figure("running", "submit -> RUNNING at a connected client, beside the bare chain of hops", running.measure),
         Figure("sql", "one trivial sql job, submit -> result, beside spark-submit", sql.measure),
+        Figure("slot", "what one trivial query costs its slot: process, attach, run, report, reset", slot.measure),
         Figure("flights", "the flights pipeline, beside the same steps in a warm session", pipeline.measure),
         Figure("burst", "submissions accepted and stored a second, beside raw produce and puts", burst.measure),
         Figure("overload", "five times the peak for a minute: what gets done, memory, and how soon it is over", overload.measure),
