@@ -17,6 +17,7 @@ from millrace import __version__
 from millrace.client import Millrace
 from millrace.client.audit import TOPIC as AUDIT
 from millrace.core.topics import Topology
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.http.server import HttpServer, keep_renewed
 from millrace.io.interfaces import Unavailable
 from millrace.io.kafka.bus import KafkaBus
@@ -66,19 +67,22 @@ def main() -> int:
     log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
     stopping = threading.Event()
     on_stop(stopping.set)
+    store, kafka = store_of(settings), KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     try:
-        topology = _await_cluster(settings, stopping)
+        topology = _await_cluster(store, kafka, settings, stopping)
     except OtherCluster as other:
+        store.close()
         return _ends(str(other))
     if topology is None:
+        store.close()
         return 0
     access = settings.access
     try:
         login = login_of(access)
     except BadTokens as bad:
+        store.close()
         return _ends(str(bad))
     app, view = make(settings, topology)
-    kafka = KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     following = Following(view, places(topology), kafka.ends)
     following.start()
     failed = False
@@ -90,7 +94,6 @@ def main() -> int:
     questions = Questions(bus, topology, settings.instance, Inspector(settings.service, storage, settings.effective), alone=True)
     questions.start()
     shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
-    store = store_of(settings)
     stack = f" --stack {settings.stack}" if settings.stack else ""
     screens = page(view, following.state, commands, processes, store.get, settings.cluster, stack, login, settings.spark_history)
     api = application(
@@ -146,26 +149,22 @@ def _client(settings: WebSettings) -> Millrace:
     return Millrace(settings.kafka_bootstrap, token=settings.blob_token.get_secret_value(), timeout_s=TIMEOUT_S)
 
 
-def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
+def _await_cluster(store: EtcdStore, kafka: KafkaLogs, settings: WebSettings, stopping: threading.Event) -> Topology | None:
     """Waits for etcd, Kafka and the provisioning, and says so; then what is there. None: asked to stop meanwhile. Raises OtherCluster."""
-    store, kafka = store_of(settings), KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     logged_s = 0.0
-    try:
-        while not stopping.is_set():
-            try:
-                topology = read_topology(store)
-                check(kafka, store, None, settings.cluster)
-                for topic in (*TOPICS, AUDIT):
-                    kafka.log_id(topic)
-                return topology
-            except Unavailable as failure:
-                if time.monotonic() - logged_s > 5:
-                    logged_s = time.monotonic()
-                    log.warning("waiting", reason=str(failure))
-                stopping.wait(0.1)
-        return None
-    finally:
-        store.close()
+    while not stopping.is_set():
+        try:
+            topology = read_topology(store)
+            check(kafka, store, None, settings.cluster)
+            for topic in (*TOPICS, AUDIT):
+                kafka.log_id(topic)
+            return topology
+        except Unavailable as failure:
+            if time.monotonic() - logged_s > 5:
+                logged_s = time.monotonic()
+                log.warning("waiting", reason=str(failure))
+            stopping.wait(0.1)
+    return None
 
 
 async def _work(app: Any, stopping: threading.Event, ready: Callable[[], None], following: Following) -> None:
