@@ -146,13 +146,16 @@ class Host:
         """The next attempt; None if the spare ended meanwhile. Raises DriverLost."""
         if self.attempts.empty:
             await driver.warm()
-        async with self._looks.at(driver):
-            attempt = await self.attempts.first(driver.exited, spare.exited)
-        if driver.exited.done():
-            raise DriverLost(driver.why_ended())
-        if attempt is not None:
-            attempt.started = True
-        return attempt
+        while True:
+            async with self._looks.at(driver):
+                attempt = await self.attempts.first(driver.exited, spare.exited)
+            if driver.exited.done():
+                raise DriverLost(driver.why_ended())
+            if attempt is None:
+                return None
+            if self.attempts.find(attempt.name) is attempt:  # it may have been killed while looks were being ended
+                attempt.started = True
+                return attempt
 
     async def _run_apart(self, attempt: OrderedAttempt, static_conf: dict[str, str]) -> None:
         """Runs an attempt in a JVM of its own, made for its static settings and ended with it."""

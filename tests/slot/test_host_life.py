@@ -1,0 +1,183 @@
+"""The life of a slot at moments that no real JVM and no real process can be made to meet."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.core.faults import INFRASTRUCTURE, class_of
+from millrace.core.messages.attempts import Fault
+from services.task_manager.slot.common import procs
+from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.host.children import ChildLost
+from services.task_manager.slot.host.driver import DriverLost
+from services.task_manager.slot.host.life import Host
+from tests.slot.lifecycle import PATIENCE_S
+
+
+class Jvm:
+    """A driver whose JVM does what the test wants."""
+
+    port, secret, pid, echo = 1, "", 0, None
+
+    def __init__(self) -> None:
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.next_spare: Any = None
+        self.paused: Exception | None = None
+        self.closing = asyncio.Event()
+
+    async def open(self) -> None:
+        await self.closing.wait()
+
+    async def spare(self) -> Any:
+        return self.next_spare
+
+    async def close(self) -> None:
+        self.closing.set()
+        await turns()
+
+    async def pause(self, killed: asyncio.Future[str]) -> None:
+        if self.paused is not None:
+            raise self.paused
+
+    async def nothing(self, *_: Any) -> None: ...
+
+    warm = quiet = stop_context = nothing
+
+    def helpers(self) -> list[int]:
+        return []
+
+    def drain(self) -> None: ...
+
+    def why_ended(self) -> str:
+        return "The JVM ended."
+
+    def ended_from_outside(self) -> bool:
+        return True
+
+
+class Process:
+    """A spare process which is lost when it is given an attempt."""
+
+    def __init__(self) -> None:
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.stdout, self.stderr = SimpleNamespace(sink=None), SimpleNamespace(sink=None)
+        self.closed = False
+        self.asked: Callable[[], Awaitable[None]] = turns
+
+    async def ask(self, body: Any, within_s: float) -> Any:
+        await self.asked()
+        raise ChildLost("it does not answer")
+
+    def kill(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(signal.SIGKILL)
+
+    def finish_output(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Look:
+    """The process of a look."""
+
+    def kill(self) -> None: ...
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class Scene:
+    """A host, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said: list[Any] = []
+        self.folder = folder
+        (folder / "log").mkdir()
+        out: Any = SimpleNamespace(send=self.said.append, offer=self.said.append)
+        self.host = Host(SlotConfig(slot="s", folder=str(folder), python=sys.executable), "java", "spark", out)
+        self.jvm, self.spare = Jvm(), Process()
+
+    def order(self, name: str) -> Any:
+        dirs: Any = dict.fromkeys(("work", "log", "blobs", "findings"), str(self.folder / "log"))
+        spec: Any = {"conf": {}, "modules": []}
+        self.host.order({"do": "run", "attempt": name, "spec": spec, "dirs": dirs})
+        return self.host.attempts.find(name)
+
+    def kill(self, name: str) -> None:
+        self.host.order({"do": "kill", "attempt": name, "why": "it was cancelled"})
+
+    def next(self) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self.host._next(self.jvm, self.spare))
+
+    def ended(self) -> list[tuple[str, str]]:
+        return [(each["attempt"], each["status"]) for each in self.said if each["is"] == "ended"]
+
+    def look(self) -> asyncio.Future[None]:
+        """One that is under way, and has ended as soon as the future is done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        child: Any = Look()
+
+        async def end() -> None:
+            await done
+            del self.host._looks._under_way[child]
+
+        self.host._looks._under_way[child] = asyncio.ensure_future(end())
+        return done
+
+
+@pytest.fixture(name="play")
+def play_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
+    monkeypatch.setattr(procs, "kill_below", lambda pid, spared=(): [])  # below the tests' own process is more than a slot has
+
+    def play(scene: Callable[[Scene], Awaitable[None]]) -> None:
+        async def all_of_it() -> None:
+            await asyncio.wait_for(scene(Scene(tmp_path)), PATIENCE_S)
+
+        asyncio.run(all_of_it())
+
+    return play
+
+
+def test_an_attempt_that_is_killed_while_looks_are_being_ended_is_not_begun(play: Any) -> None:
+    """It ended twice, and the host with it."""
+
+    async def scene(it: Scene) -> None:
+        look, coming = it.look(), it.next()
+        await turns()
+        it.order("a")
+        await turns()  # it was found, and the look is being ended
+        it.kill("a")
+        assert it.ended() == [("a", "killed")]
+        look.set_result(None)
+        await turns()
+        assert not coming.done()
+        b = it.order("b")
+        assert await coming is b and b.started
+
+    play(scene)
+
+
+def test_an_attempt_whose_jvm_ends_while_looks_are_being_ended_waits_for_the_next(play: Any) -> None:
+    async def scene(it: Scene) -> None:
+        look, coming, a = it.look(), it.next(), it.order("a")
+        await turns()
+        it.jvm.exited.set_result(9)
+        look.set_result(None)
+        with pytest.raises(DriverLost):
+            await coming
+        assert it.host.attempts.find("a") is a and not a.started
+        it.kill("a")
+        assert it.ended() == [("a", "killed")], "as long as it waits, its end needs no JVM"
+
+    play(scene)
