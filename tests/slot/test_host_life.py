@@ -181,3 +181,30 @@ def test_an_attempt_whose_jvm_ends_while_looks_are_being_ended_waits_for_the_nex
         assert it.ended() == [("a", "killed")], "as long as it waits, its end needs no JVM"
 
     play(scene)
+
+
+@pytest.mark.parametrize("paused", [None, DriverLost("a step of the warming hangs")])
+def test_an_attempt_that_the_host_itself_ends_before_it_began_did_not_run_out_of_memory(play: Any, paused: Exception | None) -> None:
+    async def scene(it: Scene) -> None:
+        it.jvm.paused = paused
+        await it.host._run(it.jvm, it.spare, it.order("a"))
+        [ended] = [each for each in it.said if each["is"] == "ended"]
+        assert ended["status"] == "failed" and ended["error"]["message"] == f"The attempt did not begin: {paused or 'it does not answer'}"
+        assert class_of(Fault.model_validate(ended["error"])) is INFRASTRUCTURE and ended["error"]["retryable"]
+
+    play(scene)
+
+
+def test_an_attempt_that_is_killed_while_its_process_does_not_begin_was_killed(play: Any) -> None:
+    async def scene(it: Scene) -> None:
+        a = it.order("a")
+        a.started = True
+
+        async def asked() -> None:
+            it.kill("a")
+
+        it.spare.asked = asked
+        await it.host._run(it.jvm, it.spare, a)
+        assert it.ended() == [("a", "killed")]
+
+    play(scene)

@@ -220,7 +220,9 @@ class Host:
                     took: wire.Took = await spare.ask({"attempt": attempt.name, "spec": attempt.spec, "dirs": dirs}, 60)
                     attempt.refused = took.get("refused")
                     attempt.channel = AttemptChannel(attempt.name, spare, self._out.offer)
-                except (ChildLost, DriverLost):
+                except (ChildLost, DriverLost) as lost:  # before any code of the user
+                    message = f"The attempt did not begin: {lost}"
+                    attempt.refused = fault("infrastructure", message, retryable=True)
                     spare.kill()
                 ends: set[asyncio.Future[Any]] = {spare.exited, driver.exited, attempt.killed}
                 async with self._looks.at(driver):
@@ -239,7 +241,7 @@ class Host:
 
     async def _finish(self, driver: Driver, spare: Spare, attempt: OrderedAttempt, logs: list[CappedLog]) -> None:
         """Ends what lives of the attempt and reports how it ended."""
-        killed = not spare.exited.done() and attempt.killed.done()
+        killed = attempt.killed.done() and (attempt.channel is None or not spare.exited.done())
         spare.kill()
         await spare.exited
         self._note_foreign(self._kill_others(driver), logs[1])
