@@ -208,3 +208,18 @@ def test_an_attempt_that_is_killed_while_its_process_does_not_begin_was_killed(p
         assert it.ended() == [("a", "killed")]
 
     play(scene)
+
+
+def test_a_spare_that_comes_while_the_jvm_of_a_killed_attempt_is_ended_is_closed(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(it: Scene) -> None:
+        it.jvm.next_spare = it.spare
+        monkeypatch.setattr(it.host, "launch", lambda conf: it.jvm)
+        a = it.order("a")
+        a.started = True
+        running = asyncio.ensure_future(it.host._run_apart(a, {"spark.driver.memory": "2g"}))
+        await turns()
+        it.kill("a")
+        await running
+        assert it.ended() == [("a", "killed")] and it.spare.closed
+
+    play(scene)

@@ -181,11 +181,11 @@ class Host:
                 await self._run(driver, spare, attempt)
             except DriverLost:
                 pass  # it is ended now in any case
-            finally:
-                spare.close()
         finally:
             opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
+            [opened] = await asyncio.gather(opening, return_exceptions=True)
+            if not isinstance(opened, BaseException):  # also one that came while its JVM was being ended
+                opened.close()
             await self._end(driver)
 
     async def _open_with_spare(self, driver: Driver) -> Spare:
