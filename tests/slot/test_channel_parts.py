@@ -168,6 +168,15 @@ def test_every_question_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == [answer("it has just ended", question=str(number)) for number in range(host_channel._QUESTIONS_MAX)]
 
 
+def test_a_question_to_an_attempt_that_is_about_to_be_reported_as_ended_is_answered_at_once() -> None:
+    async def scene(it: Talking) -> None:
+        it.channel.close()
+        it.channel.order({"do": "report", "question": "q"})
+        assert it.events == [answer("it has just ended")] and not it.peer.sent
+
+    run(scene)
+
+
 def test_progress_is_passed_on_about_once_a_second_whatever_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_channel, "_PAUSE_S", 0)
     monkeypatch.setattr(wire, "PROGRESS_S", 1000)

@@ -15,6 +15,8 @@ from .. import wire
 
 _PAUSE_S = 0.05
 _QUESTIONS_MAX = 16  # that wait for an answer
+ENDED = "it has just ended"
+"""Why a question to an attempt has no answer."""
 
 
 class Peer(Protocol):
@@ -34,6 +36,7 @@ class AttemptChannel:
         self._report = report
         self._questions: dict[str, asyncio.TimerHandle] = {}
         self._progress_s = float("-inf")  # when progress was passed on last
+        self._closed = False
         self._reading = asyncio.ensure_future(self._read())
 
     def order(self, order: wire.AttemptOrder) -> None:
@@ -42,7 +45,9 @@ class AttemptChannel:
         if question is None:
             self._peer.send(order)
             return
-        if len(self._questions) >= _QUESTIONS_MAX:
+        if self._closed:
+            self._answer(question, None, ENDED)
+        elif len(self._questions) >= _QUESTIONS_MAX:
             self._answer(question, None, "it was asked too much at once")
         elif self._peer.send(order):
             loop = asyncio.get_running_loop()
@@ -76,6 +81,7 @@ class AttemptChannel:
 
     def close(self) -> None:
         """The attempt has ended, or is about to: nothing of it is passed on any more."""
+        self._closed = True
         self._reading.cancel()
         for question in list(self._questions):
-            self._answer(question, None, "it has just ended")
+            self._answer(question, None, ENDED)

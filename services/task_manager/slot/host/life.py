@@ -20,7 +20,7 @@ from ..common.config import Dirs, SlotConfig
 from ..common.faults import JVM_LOST, fault, not_ready
 from . import archive
 from .attempts import Attempts, OrderedAttempt
-from .channel import AttemptChannel
+from .channel import ENDED, AttemptChannel
 from .children import ChildLost, Children, Spare
 from .driver import Driver, DriverLost
 from .ending import complete, failure
@@ -86,7 +86,7 @@ class Host:
         if attempt and attempt.channel:
             attempt.channel.order(order)
         elif (question := wire.question_of(order)) is not None:
-            why = "its Python process has not begun" if attempt else "it has just ended"
+            why = "its Python process has not begun" if attempt else ENDED
             self._out.offer({"is": "status", "attempt": name, "question": question, "status": None, "no_answer": why})
 
     async def live(self, driver: Driver) -> None:
