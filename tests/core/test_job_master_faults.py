@@ -138,15 +138,18 @@ def test_a_full_disk_is_seen_though_it_has_room_for_folders(tmp_path: Path) -> N
     assert list((tmp_path / "log").iterdir()) == []
 
 
-def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so() -> None:
+@pytest.mark.parametrize(("condition", "cannot_be"), [("NOT_WRITABLE", "written"), ("NOT_READABLE", "read")])
+def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so(condition: str, cannot_be: str) -> None:
     shard = Shard()
     shard.start(ONE | {"restart": {"strategy": "none"}})
-    full = {"kind": "infrastructure", "retryable": True, "condition": "NOT_WRITABLE", "message": "No space left on device"}
+    away = {"kind": "infrastructure", "retryable": True, "condition": condition, "message": "so says the system"}
     for number in range(40):
         shard.offer(f"a{number}")
-        said = shard.told(f"a{number}", "FAILED", error=full)
+        said = shard.told(f"a{number}", "FAILED", error=away)
         noted = [output.body for output in said if kinds([output]) == ["dispatcher JobStatusChanged RESTARTING"]]
-        assert [each.waiting for each in noted] == ["storage cannot be written: No space left on device"]
+        assert [each.waiting for each in noted] == [f"storage cannot be {cannot_be}: so says the system"]
+        [*_, last] = shard.job.failures
+        assert last.error.decided is not None and last.error.decided.why == f"storage: it waits until it can be {cannot_be}"
         shard.now += 10_000 if number else 100  # at once on another slot, whose host may have what this one lacks
         shard(Ticked(), "")
         assert shard.job.status == "RUNNING" and shard.job.waiting is None

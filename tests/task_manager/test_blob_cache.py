@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.faults import infrastructure
+from millrace.core.faults import INFRASTRUCTURE, STORAGE, class_of, infrastructure
 from millrace.io.storage.store import NotFound, Storage, StorageError, blob_path
 from millrace.runtime import metrics
 from services.task_manager.ports import blob_cache
@@ -307,7 +308,8 @@ def test_a_file_with_other_bytes_is_refused(tmp_path: Path) -> None:
     assert world.slots.blobs.held() == Held(0, 0, 0)
 
 
-def test_while_storage_is_away_an_attempt_fails_as_infrastructure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_storage_is_away_an_attempt_fails_by_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its job waits: another TaskManager would be given no more."""
     world = World(tmp_path)
 
     def away(self: Storage, path: str) -> Any:
@@ -317,8 +319,30 @@ def test_while_storage_is_away_an_attempt_fails_as_infrastructure(tmp_path: Path
     launch(world, "j/0-t/0/1", ("a.py", "py"))
     fault, ready = world.told()
     assert ready == READY
-    assert (fault.error.kind, fault.error.retryable) == ("infrastructure", True)
+    assert class_of(fault.error) is STORAGE and fault.error.condition == "NOT_READABLE"
     assert fault.error.message == "s3://bucket: cannot be reached; check storage_url and its credentials"
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, STORAGE), (errno.EROFS, STORAGE), (errno.ENOTDIR, INFRASTRUCTURE)])
+def test_a_disk_that_takes_no_files_of_a_job_is_as_one_that_takes_no_folders(
+    number: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(number, os.strerror(number), "/w/files")
+
+    world = World(tmp_path)
+    monkeypatch.setattr(world.slots.blobs, "give", full)
+    launch(world, "j/0-t/0/1", ("a.py", "py"))
+    fault, _ = world.told()
+    assert class_of(fault.error) is kind and fault.error.message == f"/w/files: {os.strerror(number)}"
+
+
+def test_variables_that_are_not_what_their_name_says_are_not_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.storage.put_new(blob_path("j", "ac", SHA), b"{}")
+    launch(world, "j/0-t/0/1", (".env", "env"))
+    fault, _ = world.told()
+    assert class_of(fault.error) is INFRASTRUCTURE and "holds no environment variables" in fault.error.message
 
 
 def test_one_content_under_two_names_is_two_files(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def decide(restart: Restart, job: Job, subtask: Subtask, error: Fault, moves_mos
     """What follows this failure, which is counted: the class of the fault decides whose budget it spends."""
     kind = faults.class_of(error)
     if kind is faults.STORAGE:
-        return Decision(MOVE_MOST_MS if _lacked_storage(job, subtask) else MOVE_FIRST_MS, "storage: it waits until it can be written")
+        _, waits = faults.OF_STORAGE[error.condition or ""]
+        return Decision(MOVE_MOST_MS if _lacked_storage(job, subtask) else MOVE_FIRST_MS, waits)
     if is_move(error):
         return _move(subtask, error, moves_most)
     if kind is faults.ANALYSIS:

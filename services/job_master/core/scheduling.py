@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from millrace.core.clocks import AtMs, after
-from millrace.core.faults import fault
+from millrace.core.faults import OF_STORAGE, fault
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Say
 from millrace.core.messages.slots import CancelTasks, DeployTask
@@ -240,9 +240,9 @@ def _request(state: State, job: Job, given_back: Sequence[str]) -> Iterator[Outp
 
 
 def _for_storage(job: Job) -> str | None:
-    """Why nothing of the job runs, if that is because its storage cannot be written."""
-    retried = [each for each in lacking_storage(job) if each.subtask in job.tasks[each.task].retry]
-    return f"storage cannot be written: {retried[-1].error.message}" if retried else None
+    """Why nothing of the job runs, if that is because its storage cannot be written or read."""
+    errors = [each.error for each in lacking_storage(job) if each.subtask in job.tasks[each.task].retry]
+    return f"{OF_STORAGE[errors[-1].condition or ''][0]}: {errors[-1].message}" if errors else None
 
 
 def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:

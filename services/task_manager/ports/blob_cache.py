@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import structlog
 
-from millrace.io.storage.store import BadName, NotFound, Storage, StorageError, blob_path
+from millrace.io.storage.store import BadName, Damaged, NotFound, Storage, StorageError, blob_path
 from millrace.runtime import metrics
 
 PIECE = 1 << 18
@@ -212,7 +212,7 @@ class BlobCache:  # [R32]
                     metrics.BLOB_BYTES.more(size)
                     return
                 metrics.BLOBS_DAMAGED.add()
-                failure = StorageError(path, "holds other bytes than its name says", "submit the job again")
+                failure: StorageError = Damaged(path, "holds other bytes than its name says", "submit the job again")
             except (NotFound, BadName):
                 raise
             except StorageError as away:

@@ -7,7 +7,7 @@ import hashlib
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from millrace.io.storage.store import Storage, StorageError, blob_path
+from millrace.io.storage.store import Damaged, Storage, blob_path
 
 BYTES_MAX = 1 << 20  # a client's are a sixteenth of that
 
@@ -30,4 +30,4 @@ def variables(storage: Storage, job: str, acceptance: str, sha256: str) -> dict[
             raise ValueError
         return _VARIABLES.validate_json(data)["env"]
     except ValueError:  # without its words, which have the values in them
-        raise StorageError(path, "holds no environment variables", "submit the job again") from None
+        raise Damaged(path, "holds no environment variables", "submit the job again") from None

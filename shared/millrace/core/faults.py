@@ -20,7 +20,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     LOST: ("the TaskManager or the slot of an attempt is lost", "`moves_most` moves a subtask"),
     INFRASTRUCTURE: ("a slot breaks, or its JVM is ended from outside", "`moves_most` moves a subtask"),
     STORAGE: (
-        "an attempt cannot begin, for its folders cannot be written: the disk is full or read-only, or a right is missing",
+        "an attempt cannot begin, for its folders cannot be written, or storage cannot be read: the disk is full or read-only, a right is"
+        " missing, or storage does not answer",
         "no limit: the job waits, and tries again every 10 seconds",
     ),
     MEMORY: (
@@ -31,8 +32,13 @@ CLASSES: dict[str, tuple[str, str]] = {
     ANALYSIS: ("what would fail again", "none: the job fails"),
 }
 """Class of a fault -> what it is, and its budget. Each class has its own, and spends of no other."""
-OF_STORAGE = ("NOT_WRITABLE",)
-"""Conditions of the faults of class STORAGE."""
+NOT_READABLE = "NOT_READABLE"
+"""Condition of an error: the cluster's storage does not give a file, whoever asks for which."""
+OF_STORAGE = {
+    "NOT_WRITABLE": ("storage cannot be written", "storage: it waits until it can be written"),
+    NOT_READABLE: ("storage cannot be read", "storage: it waits until it can be read"),
+}
+"""Conditions of the faults of class STORAGE -> what the job waits for, and what is decided."""
 OF_MEMORY = ("OUT_OF_MEMORY", "MemoryError", "SIGKILL")
 """Conditions of the faults of class MEMORY. SIGKILL: of an attempt's process, which nobody but the system ends so."""
 
@@ -52,7 +58,7 @@ FAULTS: dict[tuple[str, bool], Row] = {
     ),
     ("infrastructure", True): Row(
         MOVE, "its slot's JVM was ended by a signal from outside; its slot broke; its folders or modules could not be made ready",
-        "nothing; if it goes on, look at memory and disk of that machine; while storage cannot be written, the job waits",
+        "nothing; if it goes on, look at memory and disk of that machine; while storage cannot be written or read, the job waits",
     ),
     ("timeout", True): Row(
         RESTART, "it took longer than `timeouts.start_ms` or `run_ms`", "raise the time-out in the graph, or give the vertex less to do",

@@ -21,7 +21,7 @@ from types import TracebackType
 
 from .backends import TEMPORARY, Backend, Entry, Folder, Remote
 
-__all__ = ["BadName", "Entry", "NameTaken", "NotFound", "Storage", "StorageError", "Swept", "Writer"]
+__all__ = ["BadName", "Damaged", "Entry", "NameTaken", "NotFound", "Storage", "StorageError", "Swept", "Writer"]
 __all__ += ["blob_path", "is_sha256", "upload_path"]
 
 _ABANDONED_MS = 24 * 3600 * 1000
@@ -41,6 +41,10 @@ class NotFound(StorageError):
 
 class NameTaken(StorageError):
     """Other content stands under this name [R20]."""
+
+
+class Damaged(StorageError):
+    """A file holds other content than its name says."""
 
 
 class BadName(StorageError):
