@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from millrace.core.jobgraph.model import Limits
+from services.task_manager.slot.attempt import run as attempt_run
 from tests.slot.attempts import Attempts, chained
 from tests.slot.lifecycle import SPENT
 
@@ -261,6 +263,16 @@ def test_settings_reach_every_vertex(attempts: Attempts) -> None:
     assert attempts.rows(python("p", "tz:f"), conf=conf, modules=modules) == [["Asia/Tokyo"]]
     error = attempts.fail(sql("q", "SELECT 1"), conf={"spark.master": "local-cluster[2,1,512]"})
     assert (error["condition"], error["kind"]) == ("CONF_REFUSED", "user") and "spark.master" in error["message"]
+
+
+@pytest.mark.parametrize(("master", "size", "partitions"), [
+    ("local[2]", None, "4"), ("spark://h:7077", None, None), ("spark://h:7077", 9 << 20, "4"), ("spark://h:7077", 1 << 30, "64"),
+])  # fmt: skip
+def test_executors_that_are_yet_to_come_are_not_taken_for_few_cores(master: str, size: int | None, partitions: str | None) -> None:
+    """A script of a job with a master and dynamic allocation had 4 partitions for any number of executors."""
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, defaultParallelism=2))
+    sizing = attempt_run._sizing(session, size)
+    assert sizing.get("spark.sql.shuffle.partitions") == partitions and sizing["spark.sql.adaptive.enabled"] == "true"
 
 
 def test_partitions_follow_the_size_of_the_input(attempts: Attempts, tmp_path: Path) -> None:

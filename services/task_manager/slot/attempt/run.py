@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ..attempt_wire import AttemptReport, AttemptSpec, OutputReport, OutputSpec, ResultRows, VertexSpec
-from ..common.conf import classify_conf
+from ..common.conf import classify_conf, is_remote
 from ..common.config import Dirs
 from ..common.left import REPORT_FILE_BYTES_MAX
 from . import exchange, frames, hashed_rows, modules, planning, result, shared_storage, shares, udfs, vertices
@@ -93,8 +93,11 @@ def _sizing(session: Any, input_bytes: int | None) -> dict[str, str]:
     """Shuffle partitions and adaptive execution by the size of the input (None: not known).
 
     Little data: one partition and no adaptive execution, which costs 10 to 20 ms a stage. Else as many partitions as
-    keep all cores busy with pieces of 16 MiB, which adaptive execution joins again where they turn out small.
+    keep all cores busy with pieces of 16 MiB, which adaptive execution joins again where they turn out small. Executors may be
+    yet to come: where nothing is known of the size either, Spark's own number stands.
     """
+    if input_bytes is None and is_remote(session.sparkContext.master):
+        return {"spark.sql.adaptive.enabled": "true"}
     cores = max(1, session.sparkContext.defaultParallelism)
     small = input_bytes is not None and input_bytes <= SMALL_BYTES
     if small:
