@@ -98,7 +98,7 @@ def test_a_file_that_is_gone_before_it_was_noted_fails_who_wrote_it(
 ) -> None:
     """Deleted while it was written: Spark commits what it finds, and the note would have had the rest alone."""
     counted = of_exchange.written
-    monkeypatch.setattr(of_exchange, "written", lambda session: (counted(session)[0], counted(session)[1] + 1))
+    monkeypatch.setattr(of_exchange, "written", lambda *of: (counted(*of)[0], counted(*of)[1] + 1))
     folder = str(exchange.folder / "q")
     error = attempts.fail({"id": "q", "sql": "SELECT 1 AS k"}, outputs=[{"vertex": "q", "edge": "broadcast", "folder": folder}])
     assert (error["kind"], error["condition"]) == ("infrastructure", "EXCHANGE_NOT_WRITTEN")

@@ -7,7 +7,8 @@ an empty share has no folder. Nobody reads a folder before the attempt's report 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, Sink
@@ -24,6 +25,9 @@ _IN_PLACE = {
 }
 # Rows that are read once or twice, soon, and by a plan that filters no more: what is cheap to write and small, not what can be searched.
 _LIGHT = {"compression": "lz4_raw", "parquet.enable.dictionary": "false", "parquet.writer.version": "v2"}
+_SITE = "callSite.long"
+"""Local property of a thread of the JVM: what Spark notes as the details of the executions that it begins."""
+_EXECUTIONS_MAX = 1000  # looked through for the own one; Spark keeps so many
 _METRIC = re.compile(r"^SQLPlanMetric\((.*),(\d+),\w+\)$", re.MULTILINE)
 _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 
@@ -103,15 +107,29 @@ def bytes_in(session: Any, folders: list[str]) -> int:
     return total
 
 
-def written(session: Any) -> tuple[int | None, int | None]:
-    """Rows and files that the last write of this context committed, as Spark counted them (about 4 ms); None if it did not say."""
+@contextmanager
+def _writing(session: Any, folder: str) -> Iterator[None]:
+    """What this thread writes meanwhile is found by `written`, whatever threads of the user's code write beside it."""
+    context = session.sparkContext._jsc
+    context.setLocalProperty(_SITE, _site(folder))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_SITE, None)
+
+
+def _site(folder: str) -> str:
+    return f"Millrace writes to {folder}"
+
+
+def written(session: Any, folder: str) -> tuple[int | None, int | None]:
+    """Rows and files that our last write to this folder committed, as Spark counted them (about 4 ms); None if it did not say."""
     # Counts arrive through Spark's listener bus, after the write has returned.
     session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     store = session._jsparkSession.sharedState().statusStore()
-    count = store.executionsCount()
-    if count == 0:
+    execution = _newest(store, _site(folder))
+    if execution is None:
         return None, None
-    execution = store.executionsList(count - 1, 1).head()
     ids = {(name, int(number)) for name, number in _METRIC.findall(execution.metrics().mkString("\n"))}
     # Adaptive execution plans anew as it goes on, and each plan has numbers of its own: the highest are of the one that has written.
     first = max((number for name, number in ids if name == "number of written files"), default=None)
@@ -123,6 +141,18 @@ def written(session: Any) -> tuple[int | None, int | None]:
     found = [values.get(number) for number in (rows[0], first)]
     counts = [int(value.get().replace(",", "")) if value.isDefined() else None for value in found]
     return counts[0], counts[1]
+
+
+def _newest(store: Any, site: str) -> Any:
+    """The last execution that was begun there; None: Spark has forgotten it. As a rule it is the last one of all."""
+    count = store.executionsCount()
+    for first in (max(0, count - 1), max(0, count - _EXECUTIONS_MAX)):
+        found = store.executionsList(first, _EXECUTIONS_MAX)
+        for at in range(found.size() - 1, -1, -1):
+            execution = found.apply(at)
+            if execution.details() == site:
+                return execution
+    return None
 
 
 def write(df: Any, output: OutputSpec, bare: Any) -> None:
@@ -146,7 +176,8 @@ def write(df: Any, output: OutputSpec, bare: Any) -> None:
     for key, value in {**_IN_PLACE, **_LIGHT}.items():
         writer = writer.option(key, value)
     # A retry of a lost commit in the same process may find its own files; nobody else writes here.
-    writer.mode("overwrite").parquet(folder)
+    with _writing(own, output["folder"]):
+        writer.mode("overwrite").parquet(folder)
     path, fs = frames.path_and_fs(df.sparkSession, output["folder"])
     fs.mkdirs(path)  # an output without rows is there, too
 
@@ -245,4 +276,5 @@ def write_sink(df: Any, sink: Sink, folder: str) -> None:
     writer = df.write.format(sink["format"]).mode("overwrite")
     for key, value in {**_IN_PLACE, **(sink.get("options") or {})}.items():
         writer = writer.option(key, value)
-    writer.save(folder)
+    with _writing(df.sparkSession, folder):
+        writer.save(folder)

@@ -186,7 +186,7 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
 
 def _count(entry: OutputReport, output: OutputSpec, session: Any) -> int | None:
     """Notes what the last write has written. The files of it, as Spark counted them."""
-    entry["rows"], files = exchange.written(session)
+    entry["rows"], files = exchange.written(session, output["folder"])
     shared_storage.check_written(session, output["folder"], files)
     entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(session, [output["folder"]])
     return files
