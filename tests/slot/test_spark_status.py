@@ -76,6 +76,34 @@ def test_jobs_that_are_known_to_have_ended_are_read_no_more() -> None:
         assert len(spark.read) == read, (newest, spark.read)
 
 
+def test_what_has_ended_long_ago_is_forgotten_and_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt may run jobs for days."""
+    monkeypatch.setattr(spark_status, "_STAGES_KEPT", 30)
+
+    class Busy(Spark):
+        """Each job has a stage of its own. Of those that have ended Spark keeps 40, and the first, which runs for long."""
+
+        def jobs(self, most: int) -> Iterator[Found]:
+            kept = [number for number in range(self.newest, 0, -1) if number == 1 or number > self.newest - 40]
+            for number in kept[:most]:
+                status = "RUNNING" if number in self.running else "SUCCEEDED"
+                yield {"jobId": number, "submissionTime": LATER_MS, "stageIds": [number], "status": status}
+
+        def stage(self, number: int) -> Found | None:
+            return None if number % 10 == 0 else stage("ACTIVE" if number in self.running else "COMPLETE", numCompleteTasks=1)
+
+    spark = Busy()
+    found = SparkStatus(spark)
+    for newest in range(1, 3001, 20):
+        spark.newest, spark.running = newest, {1} if newest < 1500 else set()
+        found.look()
+    assert len(found._jobs) <= 2 * spark_status._JOBS_MAX + 20
+    for _ in range(12):
+        found.look()
+    assert len(found._stages) <= 2 * 30 + 20 and not found._misses
+    assert found.last[0]["tasks_done"] == newest - newest // 10
+
+
 def test_figures_of_stages_are_added_up_and_of_memory_the_largest_counts() -> None:
     spark = Spark()
     spark.stages = {

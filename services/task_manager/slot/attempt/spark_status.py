@@ -11,6 +11,7 @@ from .spark_spans import SparkSpans
 
 _JOBS_MAX = 100  # looked at in one turn, the newest
 _STAGES_MAX = 50
+_STAGES_KEPT = 1000  # of those that have ended: two jobs at a time may have one in common
 _MISSES_MAX = 10  # looks at a stage that is not there, before it counts as forgotten
 _HEARD_MS = 5000  # a slot has the least priority: on a busy machine the end of a job comes late
 _HEARD_SOON_MS = 500  # the same where nobody wants to know of each job
@@ -32,8 +33,9 @@ class SparkStatus:
     def __init__(self, spark: SparkJson, noted: SparkSpans | None = None) -> None:
         self._spark, self._noted = spark, noted
         self._began_ms = int(time.time() * 1000)
-        self._jobs: dict[int, bool] = {}  # job of this attempt -> whether it runs
-        self._stages: dict[int, bool] = {}  # stage of these -> whether it may still change
+        self._jobs: dict[int, bool] = {}  # job of this attempt -> whether it runs; of those that do not, the newest
+        self._forgotten = -1  # the last job that may be missing there, for it has ended long ago
+        self._stages: dict[int, bool] = {}  # stage of these -> whether it may still change; of those that may not, the newest
         self._misses: collections.Counter[int] = collections.Counter()
         self._ended = _nothing()  # of the stages that do not
         self._rows: collections.deque[tuple[float, int]] = collections.deque(maxlen=_WINDOW)
@@ -51,12 +53,13 @@ class SparkStatus:
             if stage is None:
                 # Spark notes a job before its stages: a look in between finds the one and not yet the others.
                 self._misses[number] += 1
-                self._stages[number] = self._misses[number] < _MISSES_MAX
+                if self._misses[number] == _MISSES_MAX:
+                    self._ends(number)
                 continue
             status = stage["status"]
             counts = _counts(stage)
             if status in ("COMPLETE", "SKIPPED") or status == "FAILED" and not any(self._jobs.values()):  # else it may be tried again
-                self._stages[number] = False
+                self._ends(number)
                 _add(self._ended, counts)
                 continue
             _add(progress, counts)
@@ -84,7 +87,7 @@ class SparkStatus:
         for job in self._spark.jobs(_JOBS_MAX):  # the newest first
             number = job["jobId"]
             running.discard(number)
-            if self._jobs.get(number) is False:
+            if not self._jobs.get(number, number > self._forgotten):
                 if not running:
                     break
                 continue
@@ -96,6 +99,15 @@ class SparkStatus:
             self._jobs[number] = job["status"] == "RUNNING"
             if self._noted is not None and not self._jobs[number]:
                 self._noted.note(self._spark, job)
+        if len(self._jobs) > 2 * _JOBS_MAX:
+            self._forgotten = _forget(self._jobs, _JOBS_MAX)
+        if len(self._stages) > 2 * _STAGES_KEPT:
+            _forget(self._stages, _STAGES_KEPT)
+
+    def _ends(self, stage: int) -> None:
+        """It is asked for no more."""
+        self._stages[stage] = False
+        self._misses.pop(stage, None)
 
     def _rate(self, rows: int) -> int:
         """Rows a second over the last looks."""
@@ -103,6 +115,14 @@ class SparkStatus:
         self._rows.append((now_s, rows))
         first_s, first = self._rows[0]
         return int((rows - first) / (now_s - first_s)) if now_s > first_s and rows > first else 0
+
+
+def _forget(known: dict[int, bool], kept: int) -> int:
+    """Drops what has ended, but for so many of the newest: an attempt may run jobs for days. Returns the newest that may be dropped."""
+    last = max(known) - kept
+    for number in [each for each, goes_on in known.items() if not goes_on and each <= last]:
+        del known[number]
+    return last
 
 
 def _nothing() -> wire.Progress:
