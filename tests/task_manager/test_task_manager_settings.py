@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from millrace.runtime.settings import BadSettings
+from services.task_manager import settings as settings_module
 from services.task_manager.__main__ import main
-from services.task_manager.settings import TaskManagerSettings
+from services.task_manager.settings import TaskManagerSettings, heap_of
 
 
 def test_the_name_is_the_same_for_every_start_in_a_work_folder(tmp_path: Path) -> None:
@@ -25,6 +27,27 @@ def test_a_heap_with_which_spark_does_not_start_is_refused_as_a_setting(tmp_path
     assert TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=512).heap_mb == 512
     with pytest.raises(ValueError, match="greater than or equal to 512"):
         TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=511)
+
+
+@pytest.mark.parametrize(("memory", "slots", "heap_mb"), [
+    (16 << 30, 2, 4096), (16 << 30, 4, 2048), (7 << 30, 3, 1194), (64 << 30, 2, 4096), (1 << 30, 2, 512),
+])  # fmt: skip
+def test_a_heap_that_nobody_chose_is_a_share_of_half_the_memory(
+    memory: int, slots: int, heap_mb: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert heap_of(memory, slots) == heap_mb
+    monkeypatch.setattr(settings_module, "memory_bytes", lambda: memory)
+    settings = TaskManagerSettings(slots=slots)
+    assert settings.slot_config(0).heap_mb == heap_mb and settings.deciding()["slots_memory_mb"] == [heap_mb] * slots
+    assert TaskManagerSettings(slots=slots, heap_mb=700).slot_config(0).heap_mb == 700
+
+
+def test_a_slot_whose_cores_nobody_chose_has_all_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 24)
+    settings = TaskManagerSettings(slots=3)
+    assert settings.slot_config(0).master == "local[*]" and settings.deciding()["slot_cores"] == 24
+    few = TaskManagerSettings(slots=3, cores=2)
+    assert few.slot_config(0).master == "local[2]" and few.deciding()["slot_cores"] == 2
 
 
 def test_a_slot_is_told_what_the_settings_say(tmp_path: Path) -> None:
