@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.task_manager.slot.common.conf import STATIC_SQL, is_static
-from tests.slot.lifecycle import SESSION, Slot, below
+from tests.slot.lifecycle import SESSION, Slot, below, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -191,6 +191,35 @@ def test_what_an_attempt_has_and_does_shows_in_no_attempt_that_runs_beside_it(sl
     finally:
         beside.close()
     assert after == before and token == [None, None]
+
+
+@pytest.mark.long
+def test_a_slot_that_runs_out_of_memory_leaves_the_attempt_of_another_going_on(slot: Slot, tmp_path: Path, archives: str) -> None:
+    """On two slots of one TaskManager: each has a JVM of its own, and what the one lacks is not taken from the other."""
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    beside = Slot(tmp_path, archive_folder=archives)
+    try:
+        beside.until("ready")
+        going_on = beside.start(SESSION + f"""
+import json, os, time
+rows = spark.range(1000).cache()
+counts = [rows.count()]
+open({str(begun)!r}, 'w').close()
+while not os.path.exists({str(done)!r}): time.sleep(0.05)
+print(json.dumps([*counts, rows.count(), sc.range(4).map(lambda x: x * x).sum(), sc._jsc.sc().getPersistentRDDs().size()]))
+""")  # fmt: skip
+        wait_until(begun.exists, "the attempt beside it began")
+        slot.seen.clear()
+        lost = slot.run("held = [sc._jvm.java.nio.ByteBuffer.allocate(1 << 28) for _ in range(16)]")
+        assert (lost.ended["status"], lost.ended["error"]["condition"]) == ("failed", "OUT_OF_MEMORY")
+        assert [each["reason"] for each in slot.seen if each["is"] == "replacing"] == ["it ran out of memory"]
+        beside.seen.clear()
+        done.touch()
+        assert beside.end(going_on).value == [1000, 1000, 14, 1], "and what it keeps in memory is there"
+        assert not [each for each in beside.seen if each["is"] == "replacing"], "nor does its JVM begin anew"
+    finally:
+        beside.close()
+    assert slot.value("spark.range(3).count()") == 3
 
 
 def test_two_attempts_may_add_different_files_of_one_name(slot: Slot, tmp_path: Path) -> None:
