@@ -197,6 +197,26 @@ def test_a_new_leader_starts_nothing_until_it_knows_what_all_have_or_has_waited_
         assert time.monotonic() < deadline
 
 
+def test_one_that_leads_again_does_not_count_how_long_an_agent_was_away_before(hosts: list[Host]) -> None:
+    clock = Clock()
+    first = provider(hosts, clock)
+    first.start(WORKERS[0], 5)
+    assert first.workers(5) == {WORKERS[0]: None}
+    hosts[1].kill()
+    first.workers(5)
+    assert len(first.left_out) == 1
+    clock.s += 30
+    hosts[1].up()
+    provider(hosts).start(WORKERS[1], 6)  # another one leads, and has one started there
+    assert [sorted(ByAgents([host.url], TOKEN, CLUSTER).workers(6)) for host in hosts] == [[WORKERS[0]], [WORKERS[1]]]
+    hosts[1].kill()
+    for ask in (lambda: first.workers(7), lambda: first.start(WORKERS[1], 7), lambda: first.workers(7)):
+        with pytest.raises(NotProvided, match="what it has is not known, and for 30 s nothing is started without it"):
+            ask()
+        clock.s += 10  # it does not begin anew with each question
+    assert first.workers(7) == {WORKERS[0]: None}
+
+
 def test_while_none_answers_nothing_is_known(hosts: list[Host]) -> None:
     agents = provider(hosts)
     for host in hosts:

@@ -3,6 +3,7 @@
 A TaskManager is started where there is most room: by the agent that has the fewest, of those that it may have. What an agent has that does
 not answer is not known to have ended, so it counts as it was last listed; after AWAY_S it does not any more. A TaskManager that is cut off
 for so long has been declared lost, or is turned away when it registers; if the agent comes back it is in the list again, and is stopped.
+A provider lives as long as its process, which may lead again: then AWAY_S begins anew, for another leader may have started more there.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class _Agent:
     why: str = ""
     """Of one that is left out."""
     since_s: float = 0.0
-    """Since when it is."""
+    """Since when it is, in this epoch: while others led, it may have answered them."""
 
 
 class ByAgents:
@@ -82,6 +83,7 @@ class ByAgents:
         self._lock = threading.RLock()  # calls come on several threads
         self._listing = threading.Lock()
         self._epoch = -1  # of which the agents were listed
+        self._begun = -1  # the last one in which they were asked
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -149,6 +151,8 @@ class ByAgents:
             if self._epoch != epoch:
                 for agent in self._agents:
                     agent.known = False
+                    agent.since_s = self._clock_s() if self._begun < epoch else agent.since_s
+                self._begun = max(self._begun, epoch)
             for agent, answer in zip(self._agents, answers, strict=True):
                 self._note(agent, answer)
             if all(agent.why for agent in self._agents):
