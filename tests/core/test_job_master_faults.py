@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,10 +139,14 @@ def test_a_full_disk_is_seen_though_it_has_room_for_folders(tmp_path: Path) -> N
     assert list((tmp_path / "log").iterdir()) == []
 
 
+ANYHOW: list[dict[str, Any]] = [{}, {"restart": {"strategy": "none", "scope": "full"}}, {"together": True}]
+
+
+@pytest.mark.parametrize("asked", ANYHOW, ids=str)
 @pytest.mark.parametrize(("condition", "cannot_be"), [("NOT_WRITABLE", "written"), ("NOT_READABLE", "read")])
-def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so(condition: str, cannot_be: str) -> None:
+def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so(condition: str, cannot_be: str, asked: dict[str, Any]) -> None:
     shard = Shard()
-    shard.start(ONE | {"restart": {"strategy": "none"}})
+    shard.start(ONE | {"restart": {"strategy": "none"}} | asked)
     away = {"kind": "infrastructure", "retryable": True, "condition": condition, "message": "so says the system"}
     for number in range(40):
         shard.offer(f"a{number}")
@@ -156,6 +161,20 @@ def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so(condition: 
     shard.offer("b")
     shard.told("b", "RUNNING")
     assert kinds(shard.told("b", "FINISHED"))[-1] == "dispatcher JobEnded FINISHED"
+
+
+def test_a_job_that_failed_otherwise_meanwhile_waits_for_no_storage() -> None:
+    shard = Shard()
+    shard.start(ONE)
+    shard.offer("a1")
+    full = {"kind": "infrastructure", "retryable": True, "condition": "NOT_WRITABLE", "message": "No space left on device"}
+    shard.told("a1", "FAILED", error=full)
+    assert "No space left on device" in shard.job.waiting
+    shard.now += 100
+    shard(Ticked(), "")
+    shard.offer("a2")
+    shard.told("a2", "FAILED", error={"kind": "user", "retryable": True, "message": "boom"})
+    assert (shard.job.status, shard.job.waiting) == ("RESTARTING", None)
 
 
 class Flaky(ValueError):

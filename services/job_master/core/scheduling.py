@@ -241,7 +241,12 @@ def _request(state: State, job: Job, given_back: Sequence[str]) -> Iterator[Outp
 
 def _for_storage(job: Job) -> str | None:
     """Why nothing of the job runs, if that is because its storage cannot be written or read."""
-    errors = [each.error for each in lacking_storage(job) if each.subtask in job.tasks[each.task].retry]
+    decided = ((each, each.error.decided, job.tasks[each.task]) for each in lacking_storage(job))
+    errors = [
+        each.error
+        for each, why, its in decided
+        if (each.subtask in its.retry or each.subtask in its.held) and why and why.number >= job.root
+    ]  # a failure before the last root is one that was tried again since
     return f"{OF_STORAGE[errors[-1].condition or ''][0]}: {errors[-1].message}" if errors else None
 
 
