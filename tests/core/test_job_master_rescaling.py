@@ -272,6 +272,24 @@ def test_failures_of_before_stay_and_a_retry_that_was_due_later_begins_at_once()
     assert kinds(shard(Ticked(), "")) == []
 
 
+def test_a_failure_after_a_rescale_counts_though_an_earlier_restart_would_be_due_later() -> None:
+    """The rescale has ended that delay: the failure was merged into a restart that had begun, waited for it, and cost nothing."""
+    shard = Shard()
+    shard.start({**TWO, "restart": {"strategy": "exponential-delay", "initial_backoff_ms": 60_000, "jitter_factor": 0}})
+    shard.offer("a1")
+    word(shard, "a1", "FAILED", error=USER)
+    began = shard.now
+    shard.now += 5_000
+    shard(Ticked(), "")
+    ask(shard, b=3)
+    shard.offer("a2")
+    shard.now += 5_000
+    shard(Ticked(), "")
+    word(shard, "a2", "FAILED", error=USER)
+    assert (shard.job.restarts, shard.job.failures[-1].error.decided.why) == (2, "exponential-delay: restart 2")
+    assert shard.state.due == {"j": began + 10_000 + 60_000}
+
+
 def test_one_that_comes_too_late_changes_nothing() -> None:
     shard = Shard()
     shard.start(SINK)

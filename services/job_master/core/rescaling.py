@@ -84,6 +84,8 @@ def rescale(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
     leave(job, before, after, at_ms)
     job.rescaled.parallelism.update(wanted)
     job.graph, job.held_until_ms, job.hashed, job.skewed = graph, None, {}, []
+    if job.backoff is not None and job.backoff.restart_ms is not None:  # the restart that it was for has begun with this
+        job.backoff.restart_ms = min(job.backoff.restart_ms, state.now_ms)
     forget_plan(state, job)
     begin(running_plan(state, job), job, at_ms)
     set_timer(state, job)
