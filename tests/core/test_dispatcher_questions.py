@@ -107,6 +107,35 @@ def test_who_blocks_a_host_is_told_that_the_resource_manager_is_silent() -> None
     assert later(world) == [client.RequestRefused(correlation="2", kind="busy", reason=reason, silent=RM)]
 
 
+@pytest.mark.parametrize(
+    ("change", "sent"),
+    [
+        (client.DeregisterCluster(), {"what": "deregister"}),
+        (client.DeregisterCluster(undo=True), {"what": "register"}),
+        (client.BlockHost(host="a"), {"what": "block", "host": "a"}),
+        (client.UnblockHost(host="a"), {"what": "unblock", "host": "a"}),
+    ],
+    ids=["deregister", "register", "block", "unblock"],
+)
+def test_a_change_is_sent_also_where_nobody_wants_an_answer_or_the_resource_manager_is_silent(
+    change: client.Request, sent: dict[str, str]
+) -> None:
+    def parts(body: object) -> dict[str, str]:
+        return {name: getattr(body, name) for name in sent}
+
+    world = settled()
+    [said] = world.request(change)
+    assert isinstance(said, Say) and said.to == RM and parts(said.body) == sent
+    assert said.body.number == 0, "with a number and nobody who wants an answer it would be the Dispatcher's own"
+    world.request(client.GetClusterOverview(reply_to="c", correlation="3"))
+    later(world)
+    said, told = world.request(change.model_copy(update={"reply_to": "c", "correlation": "4"}))
+    assert isinstance(said, Say) and said.to == RM and parts(said.body) == sent
+    assert (said.body.reply_to, told.body.correlation, told.body.silent) == ("c", "4", RM), "it is sent, and not waited for"
+    world.tell(jobs.QuestionAnswered(number=said.body.number), sender=RM)
+    assert world.state.asked == world.state.silent == {}
+
+
 def test_who_is_known_to_be_silent_is_not_asked_again_and_again() -> None:
     """Else it would answer all that was asked for days, when it is back."""
     world = settled()

@@ -98,11 +98,17 @@ def answer_without(state: State, request: JobRequest, envelope: Envelope, scope:
     yield from without(state, request, scope)
 
 
-def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: jobs.Question) -> Outputs:
-    """Forwards a request to the scope that knows the answer, or answers in its place while it is silent."""
+def forward(
+    state: State, request: JobRequest, envelope: Envelope, scope: str, body: jobs.Question, *, changes: bool = False
+) -> Outputs:
+    """Forwards a request to the scope that knows the answer, or answers in its place while it is silent. What `changes` something is sent
+    all the same: that the scope is silent does not say that it does nothing, and who wants no answer wants the change."""
+    is_silent = forwarding.is_silent(state, scope, envelope.now_ms)
+    if changes and (is_silent or not request.reply_to):
+        yield Say(scope, body.model_copy(update={"number": forwarding.number(state)}) if request.reply_to else body)
     if not request.reply_to:
         return
-    if forwarding.is_silent(state, scope, envelope.now_ms):
+    if is_silent:
         yield from answer_without(state, request, envelope, scope)
     else:
         yield from forwarding.forward(state, request, envelope, scope, body)
@@ -324,7 +330,7 @@ def _ask_resource_manager(state: State, request: client.Request, envelope: Envel
         return
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)
     query = jobs.Query(what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state))
-    yield from forward(state, kept, envelope, RESOURCE_MANAGER, query)
+    yield from forward(state, kept, envelope, RESOURCE_MANAGER, query, changes=what in ("deregister", "register"))
 
 
 def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) -> Outputs:
@@ -338,10 +344,8 @@ def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) 
         return
     fields = {name: getattr(request, name) for name in type(request).model_fields if name in jobs.AskBlocklist.model_fields}
     body = jobs.AskBlocklist(**{**fields, "type": "AskBlocklist", "version": 1, "what": what})
-    if request.reply_to:
-        yield from forward(state, JobRequest(request.type, "", request.reply_to, request.correlation), envelope, RESOURCE_MANAGER, body)
-    elif what != "list":  # nobody waits for an answer
-        yield Say(RESOURCE_MANAGER, body)
+    kept = JobRequest(request.type, "", request.reply_to, request.correlation)
+    yield from forward(state, kept, envelope, RESOURCE_MANAGER, body, changes=what != "list")
 
 
 def _blocklist_without(state: State, request: JobRequest, scope: str) -> Outputs:

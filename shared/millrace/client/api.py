@@ -244,7 +244,7 @@ class Millrace(Results, Schedules):
         once there are others. Raises Unavailable where the ResourceManager is silent."""
         done = self._ask(client.DeregisterCluster(undo=undo), client.ClusterDeregistered)
         if done.silent is not None:
-            raise errors.Unavailable(f"{done.silent} does not answer: say it again when it is back", done.silent)
+            raise errors.Unavailable(f"{done.silent} was asked and does not answer: it does so when it is back", done.silent)
         return done.workers
 
     def block(

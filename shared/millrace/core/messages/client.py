@@ -435,7 +435,7 @@ class TaskManagersListed(Reply):
 
 
 class ClusterDeregistered(Reply):
-    """Answers DeregisterCluster. `silent`: the ResourceManager, where it has not answered in time; then it may not have been asked."""
+    """Answers DeregisterCluster. `silent`: the ResourceManager, which was asked and has not answered in time."""
 
     type: Literal["ClusterDeregistered"] = "ClusterDeregistered"
     version: Literal[1] = 1
