@@ -43,6 +43,18 @@ def test_it_is_said_again_where_the_shard_does_not_know_it() -> None:
     assert len(given_up(cluster, 9)) == 4
 
 
+def test_the_time_counts_for_all_of_many() -> None:
+    """Of those that no slot can serve the first hundred are sent why they wait; the others had no time of their own."""
+    cluster = driver(5_000)
+    names = [f"large-{number:03}" for number in range(250)]
+    for name in names:
+        cluster.ask(name, memory_mb=4096)
+    assert given_up(cluster, 5) == []
+    first = given_up(cluster, 4)
+    assert [each.body.job for each in first] == names, "in their order, and none of them twice"
+    assert {each.body.reason for each in first} == {"needs 4096 MB a slot, the largest has 1024 MB"}
+
+
 def test_who_could_be_served_meanwhile_has_its_time_anew() -> None:
     cluster = driver(5_000)
     cluster.ask("large", memory_mb=4096, slots=2)

@@ -8,11 +8,11 @@ at each tick: each notification leads to three more records, and jobs that start
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from millrace.core.clocks import AtMs, NowMs, after
+from millrace.core.clocks import AtMs, NowMs
 from millrace.core.machine import Say
 from millrace.core.messages.jobs import JobQueued, NotEnoughResources
 from millrace.core.profile import Profile, largest, part_text
@@ -28,6 +28,8 @@ PLACES_EVERY_MS = 1000
 NOTIFIED_A_TICK = 20
 HOSTS_NAMED = 3
 BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
+Queues = list[tuple[Wanted, list[tuple[int, str]]]]
+"""What is wanted, and (rank, job) of those that want it, in order."""
 
 
 def update(state: State, name: str) -> Iterator[Say]:
@@ -75,7 +77,12 @@ def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
     again = now_ms - state.places_sent_ms >= PLACES_EVERY_MS and bool(state.waiting)
     if not state.unnotified and not again:
         return
-    found = dict(_places(state, at_ms))
+    census = _SlotCensus(state)
+    never: Queues = []
+    others: Queues = []
+    for wanted, tenant, queue in state.waiting.jobs():
+        (others if census.fits(wanted, tenant) else never).append((wanted, queue))
+    found = dict(_places(state, census, never, at_ms))
     begun = islice(state.unnotified, NOTIFIED_A_TICK)
     names = dict.fromkeys([*begun, *state.placed, *found] if again else begun)
     for name in names:
@@ -95,36 +102,46 @@ def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
             )
     if again:
         state.places_sent_ms = now_ms
-        yield from _give_up(state, found, now_ms)
+        yield from _give_up(state, census, never, others, now_ms)
 
 
-def _give_up(state: State, found: Mapping[str, Place], now_ms: NowMs) -> Iterator[Say]:
-    """Notifies the shards of jobs that have wanted for too long what the cluster cannot have: they fail."""
-    limit_ms = state.limits.not_enough_resources_ms
-    for name, job in state.jobs.items():
-        if job.never_ms is not None and name not in found:  # it could have it now, and others are before it
+def _give_up(state: State, census: _SlotCensus, never: Queues, others: Queues, now_ms: NowMs) -> Iterator[Say]:
+    """Notifies the shards of jobs that have wanted for too long what the cluster cannot have: they fail. The time counts for all of them;
+    of those that it is over for, the first ones are sent, and the next ones a second later."""
+    jobs, limit_ms = state.jobs, state.limits.not_enough_resources_ms
+    if limit_ms is None or not state.open:
+        for job in jobs.values():
             job.never_ms = None
-    for name, place in found.items():
-        job = state.jobs[name]
-        if place.position is not None or limit_ms is None or not state.open:
-            job.never_ms = None
-        elif job.never_ms is None:
-            job.never_ms = now_ms
-        elif now_ms >= after(job.never_ms, limit_ms):
-            job.never_ms = now_ms  # it is sent again where its shard did not get it
-            yield Say(shard_scope(job.shard), NotEnoughResources(job=name, reason=place.reason))
+        return
+    for _, queue in others:
+        for _, name in queue:
+            if jobs[name].never_ms is not None and census.fits_all(name):  # it could have it now, and others are before it
+                jobs[name].never_ms = None
+    for _, queue in never:
+        for _, name in queue:
+            if jobs[name].never_ms is None:
+                jobs[name].never_ms = now_ms
+
+    def is_over(place: tuple[int, str]) -> bool:
+        since_ms = jobs[place[1]].never_ms
+        return since_ms is not None and now_ms - since_ms >= limit_ms
+
+    first = [[(rank, name, wanted) for rank, name in islice(filter(is_over, queue), PLACES_MAX)] for wanted, queue in never]
+    for name, wanted in {name: wanted for _, name, wanted in islice(heapq.merge(*first), PLACES_MAX)}.items():
+        job = jobs[name]
+        job.never_ms = now_ms  # it is sent again where its shard did not get it
+        yield Say(shard_scope(job.shard), NotEnoughResources(job=name, reason=census.reason(job, wanted)))
 
 
-def _places(state: State, at_ms: AtMs) -> Iterator[tuple[str, Place]]:
+def _places(state: State, census: _SlotCensus, never: Queues, at_ms: AtMs) -> Iterator[tuple[str, Place]]:
     """The first jobs in the queue. Also the first ones that no registered slots can serve: they delay no other job and have no place. One
     that wants slots of several profiles has none, either, if one of those can never come: it cannot end."""
-    census, slots = _SlotCensus(state), 0
+    slots = 0
     for position, (name, wanted, limited) in enumerate(islice(in_order(state, census.fits), PLACES_MAX), 1):
         job = state.jobs[name]
         expected_ms = pace.expected_ms(state, slots + wanted.need, at_ms) if state.open and not limited else None
         slots += job.wanted - job.held
         yield name, Place(position, census.reason(job, wanted), expected_ms)
-    never = [(wanted, queue) for wanted, tenant, queue in state.waiting.jobs() if not census.fits(wanted, tenant)]
     others = [[(rank, name, wanted) for rank, name in queue[:PLACES_MAX]] for wanted, queue in never]
     for _, name, wanted in islice(heapq.merge(*others), PLACES_MAX):
         yield name, Place(None, census.reason(state.jobs[name], wanted))
@@ -176,6 +193,11 @@ class _SlotCensus:
     def fits(self, wanted: Wanted, tenant: str) -> bool:
         """Whether it could be given what it wants, if all that is registered or may be started were free."""
         return not self._never(wanted, tenant)
+
+    def fits_all(self, name: str) -> bool:
+        """Whether that is so of all that this job wants: it may be in several lines."""
+        lines, tenant, _ = self._state.waiting.places[name]
+        return all(self.fits(each, tenant) for each in lines)
 
     def _never(self, wanted: Wanted, tenant: str) -> str:
         """Why not; "" if it could."""
