@@ -414,7 +414,7 @@ def test_requests_are_counted_by_route_method_and_class_of_status(web: TestClien
         ("GET", "/api/v1/jobs/j", "/api/v1/jobs/{job}", "2xx"), ("GET", "/api/v1/jobs/another", "/api/v1/jobs/{job}", "4xx"),
         ("HEAD", "/api/v1/overview", "/api/v1/overview", "2xx"), ("GET", "/v1/jobs/overview", "/v1/jobs/overview", "2xx"),
         ("GET", "/flink/jobs/overview", "/v1/jobs/overview", "2xx"), ("GET", "/nowhere/at/all", "other", "4xx"),
-        ("BREW", "/api/v1/jobs", "other", "4xx"),
+        ("BREW", "/api/v1/jobs", "other", "4xx"), ("PUT", "/nowhere", "other", "4xx"), ("DELETE", "/nowhere", "other", "4xx"),
     ]  # fmt: skip
 
     def counted() -> list[float]:
@@ -424,7 +424,7 @@ def test_requests_are_counted_by_route_method_and_class_of_status(web: TestClien
     before = counted()
     for method, path, _, _ in asked:
         web.request(method, path)
-    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 1, 2, 2, 1, 1]
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 1, 2, 2, 1, 1, 1, 1]
     web.get("/api/v1/overview", headers={"Host": "another.example"})
     assert value_of(WEB_REQUESTS, "/api/v1/overview", "GET", "4xx", suffix="_count") >= 1, "what others refuse is counted, too"
 

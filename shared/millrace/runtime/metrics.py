@@ -313,7 +313,8 @@ SECOND_ATTEMPTS_WON = Counted(
     "millrace_second_attempts_won_total", (JOB_MASTER,), "Second attempts that finished before the first ones, which were canceled."
 )
 ATTEMPTS_ENDED = Counted(
-    "millrace_attempts_ended_total", (JOB_MASTER,), "Attempts that ended: finished, canceled, or the kind of their fault (README).",
+    "millrace_attempts_ended_total", (JOB_MASTER,),
+    "Attempts that ended: finished, canceled, or the kind of their fault (docs/reference.md).",
     {"outcome": ("finished", "canceled", *get_args(FaultKind), OTHER)},
 )  # fmt: skip
 OWN_SLOTS = Shown(
@@ -382,7 +383,7 @@ WEB_REQUESTS = Timed(
     "From a request over HTTP to the end of its answer, or of a stream to its beginning. A status of none: its client left before.",
     {
         "route": "the routes (docs/access.md, and Flink's below /v1), `/flink/{file}`, and other",
-        "method": ("GET", "HEAD", "POST", "PATCH"),
+        "method": ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
         "status": ("2xx", "3xx", "4xx", "5xx", NO_ANSWER),
     },
     (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
