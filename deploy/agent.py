@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -146,6 +147,13 @@ class Agent:
         """Nothing is started from now on."""
         with self._lock:
             self.closed = True
+
+    def end(self) -> None:
+        """Stops all that run side by side, for each may take STOP_S; nothing is started from now on."""
+        self.close()
+        living = list(self.running.values())
+        with ThreadPoolExecutor(max(1, len(living)), thread_name_prefix="stop") as pool:
+            list(pool.map(lambda running: running.stop(STOP_S), living))
 
     def _check(self, epoch: int, cluster: str) -> None:
         """The first that asks owns it: what another one started or stopped there would be lost to the owner. Its epochs say nothing of

@@ -33,7 +33,7 @@ def agent(
     one for each host, in the setting agents, with provider: process. It starts the next TaskManager where most room is. An agent
     serves the cluster that asks it first, and refuses any other one: LOGS/cluster has its uuid.
     """
-    from deploy.agent import STOP_S, Agent, TaskManagerProcess
+    from deploy.agent import Agent, TaskManagerProcess
     from deploy.agent_http import served
     from deploy.local.downloads import CHECKOUT
     from deploy.local.processes import spawn
@@ -61,6 +61,4 @@ def agent(
         raise typer.BadParameter(str(failure), param_hint="--port") from None
     typer.echo(f"agent at http://{joined(host, number)}; Ctrl-C stops it, and its TaskManagers", err=True)
     stopping.wait()
-    runs.close()
-    for running in list(runs.running.values()):
-        running.stop(STOP_S)
+    runs.end()

@@ -150,6 +150,34 @@ def test_an_agent_that_ends_starts_nothing(agent: Agent) -> None:
         agent.start(W1, 5)
 
 
+class Slow:
+    """It ends once all of them are asked to."""
+
+    def __init__(self, all_asked: threading.Barrier) -> None:
+        self.all_asked = all_asked
+        self.is_ended = False
+
+    def ended(self) -> str | None:
+        return "it was stopped" if self.is_ended else None
+
+    def stop(self, patience_s: float) -> None:
+        self.all_asked.wait(timeout=60)
+        self.is_ended = True
+
+
+def test_an_agent_that_ends_stops_its_task_managers_side_by_side() -> None:
+    """One after the other they took six seconds each, and whoever had sent SIGTERM killed the agent meanwhile."""
+    barrier = threading.Barrier(20)
+    slow = {f"task-manager-{number}": Slow(barrier) for number in range(1, 21)}
+    agent = Agent(lambda name: slow[name])
+    for name in slow:
+        agent.start(name, 5)
+    agent.end()
+    assert all(each.is_ended for each in slow.values())
+    with pytest.raises(Refused, match="the agent is being stopped"):
+        agent.start(W1, 5)
+
+
 @pytest.mark.parametrize("name", ["..%2Fsecret", "by-hand", "task-manager-0", "task-manager-01", "task-manager-1x", "task-manager-٣"])
 def test_no_other_id_is_started(agent: Agent, name: str) -> None:
     with pytest.raises(Refused, match="is no id"):
