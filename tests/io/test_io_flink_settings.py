@@ -133,6 +133,14 @@ def test_what_has_no_meaning_is_refused_with_the_reason_unless_it_says_what_is_s
     assert problem == f"{name} has no meaning here: {WITHOUT[name].why}"
 
 
+def test_a_section_of_ours_that_begins_as_one_of_flinks_stays_one(tmp_path: Path) -> None:
+    text = "web: {port: 8085}\nrestart-strategy: {fixed-delay: {attempts: 3}}\n"
+    assert in_our_names({"web": {"port": 8085}})[0]["web"] == {"port": 8085}
+    with pytest.raises(BadSettings, match=r"restart-strategy.fixed-delay.attempts has no meaning here: .* as restart.attempts"):
+        load(tmp_path, text, WebSettings)
+    assert load(tmp_path, "web: {port: 8085}", WebSettings).port == 8085
+
+
 def test_a_name_that_sets_two_services_sets_each(tmp_path: Path) -> None:
     """Flink's cleanup interval is one of the BlobServer and of the caches; its number is one of seconds."""
     text = "blob.service.cleanup.interval: 7200\ndispatcher: {blob_token: t}\n"

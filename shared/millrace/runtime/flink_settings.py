@@ -129,7 +129,54 @@ class Without(NamedTuple):
 _OF_JOBS = Without(
     "no metric of a process has the name of a job, a task or a subtask, for there is no end of them; what each does is its progress"
 )
+_OF_GRAPHS = "each job has its own: restart in its graph (docs/restarts.md)"
+_OF_RESTARTS = {
+    "type": "restart.strategy",
+    "fixed-delay.attempts": "restart.attempts",
+    "fixed-delay.delay": "restart.delay_ms",
+    "failure-rate.max-failures-per-interval": "restart.max_failures_per_interval",
+    "failure-rate.failure-rate-interval": "restart.failure_rate_interval_ms",
+    "failure-rate.delay": "restart.delay_ms",
+    "exponential-delay.initial-backoff": "restart.initial_backoff_ms",
+    "exponential-delay.max-backoff": "restart.max_backoff_ms",
+    "exponential-delay.backoff-multiplier": "restart.backoff_multiplier",
+    "exponential-delay.jitter-factor": "restart.jitter_factor",
+    "exponential-delay.reset-backoff-threshold": "restart.reset_backoff_threshold_ms",
+    "exponential-delay.attempts-before-reset-backoff": "restart.attempts_before_reset_backoff",
+}
+_NO_DELAY = Without("a request is matched with free slots in the record that brings it, and nothing is collected before", ("0", "0 ms"))
+_STARTS = Without("a TaskManager that failed is followed by another one at once, then after 1, 2, 4 and at most 30 s: docs/growing.md")
 WITHOUT: dict[str, Without] = {
+    "high-availability.type": Without("it is always on: leaders and accepted jobs are in the etcd at etcd_endpoint"),
+    "resourcemanager.start-worker.max-failure-rate": _STARTS,
+    "resourcemanager.start-worker.retry-interval": _STARTS,
+    "resourcemanager.previous-worker.recovery.timeout": Without(
+        "a new leader asks the provider what it has, and starts none before: only an agent that is away is waited for, agent_away_ms"
+    ),
+    "resourcemanager.standalone.start-up-time": Without("a job waits for what the cluster has not: not_enough_resources_ms ends that"),
+    "slot.request.timeout": Without(
+        "a job waits in the queue: not_enough_resources_ms ends that where it can never be served, timeouts.queue_ms of a graph in any case"
+    ),
+    "slotmanager.number-of-slots.min": Without("task_managers_min says how many TaskManagers are kept, needed or not", ("0",)),
+    "slotmanager.requirement-check.delay": _NO_DELAY,
+    "slotmanager.declare-needed-resource.delay": _NO_DELAY,
+    "taskmanager.registration.timeout": Without(
+        "a TaskManager waits for the ResourceManager as long as it takes; worker_start_ms ends one of a provider that does not register"
+    ),
+    **{
+        f"restart-strategy.{name}": Without(f"{_OF_GRAPHS}, as {setting}") for name, setting in _OF_RESTARTS.items()
+    },
+    "jobmanager.execution.failover-strategy": Without("each job has its own: restart.scope in its graph, region or full", ("region",)),
+    "jobmanager.execution.attempts-history-size": Without(
+        "of a subtask three failed attempts are kept, of a job 300, and in job.events all that Kafka still has"
+    ),
+    "web.exception-history-size": Without("the last 300 failures of a job are kept, and of each of its subtasks three"),
+    "job-result-store.delete-on-commit": Without(
+        "a tombstone of each ended job stays in etcd as long as its submission may be read again", ("false",)
+    ),
+    "pipeline.jobvertex-parallelism-overrides": Without(
+        "a vertex has the parallelism of its graph; millrace submit --parallelism and millrace rescale change it"
+    ),
     "blob.service.ssl.enabled": Without("TLS is on with blob_certificate and blob_key of the Dispatchers: give those", ("false",)),
     "blob.offload.minsize": Without("a deployment names files by their hash, and carries none: nothing is large enough to go apart"),
     "blob.storage.directory": Without("files lie in storage_url, and a TaskManager's cache in its work_folder"),
@@ -162,7 +209,8 @@ WITHOUT: dict[str, Without] = {
 }
 """What Flink has and there is no need for here."""
 _COMMON = {named.setting for named in FLINK.values() if not named.service}
-_BEGINNINGS = {key.partition(".")[0] for key in (*FLINK, *WITHOUT)}
+_SECTIONS = {service for named in FLINK.values() for service in named.services}
+_BEGINNINGS = {key.partition(".")[0] for key in (*FLINK, *WITHOUT)} - _SECTIONS
 
 
 def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], list[str]]:
