@@ -319,7 +319,7 @@ WITHOUT = (
     Without("DefaultSchedulerTest", "abortPendingCheckpointsWhenRestartingTasks, restoreStateWhenRestartingTasks", _CHECKPOINTS),
     Without("ExecutionVertexCancelTest", "a cancel whose call fails", "none: a message is sent until it is in Kafka"),
     Without("TaskExecutorTest", "testSyncSlotsWithJobMasterByHeartbeat: with the JobMaster",
-            "not there yet: what both hold is compared at each birth of one of them alone"),
+            "none: they compare at each birth; later the ResourceManager does, by what both send it (`ReconcileSlots`)"),
     Without("TaskExecutorPartitionLifecycleTest", "testEnableBatchJobRecoveryAndRetainPartitions",
             "none: what was published lies in storage, not in a TaskManager"),
     Without("TaskExecutorRecoveryTest", "slots restored from disk", "none: a TaskManager that is started again has nothing [R28]"),

@@ -358,6 +358,12 @@ ABSENT = {
     ),
     "ResourceManager": (
         Absent("requestTaskManagerMetricQueryServiceAddresses", "ListTaskManagerMetricEndpoints", _NO_METRICS),
+        Absent("registerJobManager, by that name", "RegisterJobMaster",
+               "none: a shard is there when it is heard, and `JobMasterDeclared` says what it holds and wants"),
+        Absent("disconnectJobManager, by that name", "DisconnectJobMaster",
+               "none: a job that wants nothing is forgotten (`RequestSlots`); a shard that is silent keeps its slots for a while"),
+        Absent("requestResourceOverview, by that name", "GetResourceOverview", "none: `GetClusterOverview` has the slots, too"),
+        Absent("requestTaskManagerFileUpload, by that name", "UploadTaskManagerFile", "none: `UploadLog` names a log by its id"),
     ),
     "SlotManager": (),
     "JobMaster": (
@@ -366,12 +372,14 @@ ABSENT = {
         Absent("declineCheckpoint", "DeclineCheckpoint", _NO_CHECKPOINTS),
         Absent("an answer to its registration", "JobMasterRegistered", "none: `Hello` of the ResourceManager is one"),
         Absent("a refusal of an offered slot", "SlotRefused", "none: a slot that is not wanted is given back by `FreeSlots`"),
+        Absent("suspend, of one job", "SuspendJob", "none: a cluster that is shut down suspends all jobs of a shard (`SuspendJobs`)"),
     ),
     "TaskManager": (
         Absent("triggerCheckpoint", "TriggerTaskCheckpoint", _NO_CHECKPOINTS),
         Absent("offerSlots: which are accepted", "SlotsAccepted", "none: an accepted slot is one that a task is deployed on"),
         Absent("offerSlots: which are not", "SlotsRejected", "none: `FreeSlots` gives a slot back"),
         Absent("a rejection of its registration", "TaskManagerRejected", "none: `ReleaseTaskManager` ends one that is not welcome"),
+        Absent("requestFileUploadByType, by that name", "UploadFile", "none: `AnswerClient` carries this question like the others"),
     ),
 }  # fmt: skip
 WANTED = {
@@ -400,3 +408,14 @@ WANTED = {
     """,
 }
 """The calls that the original has: each has a row, or a reason. Rows of other names are of our own."""
+NAMES = """
+    AcknowledgeCheckpoint AllocateSlot AwaitJobResult CancelJob CancelTasks DeclineCheckpoint DeployTasks DeregisterCluster
+    DescribeBlobServer DescribeJob DescribeTaskManager DisconnectJobMaster DisconnectTaskManager DisposeSavepoint FailSlot Forked FreeSlots
+    GetBackPressure GetClusterOverview GetJobStatus GetResourceOverview Hello JobEnded JobMasterHeartbeat JobMasterRegistered
+    JobMasterStarted JobRejected JobRetired ListJobDetails ListJobs ListMetricEndpoints ListTaskManagerMetricEndpoints ListTaskManagers
+    NotEnoughResources OfferSlots RegisterJobMaster RegisterTaskManager ReleaseTaskManager ReportNow RequestSlots ShutDownCluster SlotFreed
+    SlotRefused SlotReport SlotsAccepted SlotsRejected StartJob StopWithSavepoint SubmitJob SuspendJob TaskManagerHeartbeat
+    TaskManagerLost TaskManagerRegistered TaskManagerRejected TaskStateChanged TriggerCheckpoint TriggerSavepoint TriggerTaskCheckpoint
+    UpdateRequirements UploadFile UploadTaskManagerFile
+"""
+"""What the calls of the original are as messages: each is one, or is absent for a reason."""

@@ -13,7 +13,7 @@ from millrace.core.messages import client, links
 from millrace.core.messages.records import Forked, Hello
 from services.web.access.roles import FLINK, TABLE
 
-from .call_rows import ABSENT, CALLS, WANTED
+from .call_rows import ABSENT, CALLS, NAMES, WANTED
 from .calls import SIMULATED, Absent, Call, handlers_of
 from .references import ROOT, resolve, source, wrong
 from .sentences import too_long
@@ -71,6 +71,11 @@ def test_each_call_of_the_original_has_a_row_or_a_reason(component: str) -> None
     absent = (part for each in ABSENT[component] for part in each.call.split(", "))
     there = [name_of(name) for name in (*(call.name for call in CALLS[component]), *absent)]
     assert [name for name in WANTED[component].split() if name not in there] == []
+
+
+def test_each_message_that_a_call_of_the_original_makes_is_there_or_has_a_reason() -> None:
+    there = {*MESSAGES, *(absent.name for _, absent in MISSING)}
+    assert [name for name in NAMES.split() if name not in there] == []
 
 
 def test_the_lists_of_calls_are_whole() -> None:
