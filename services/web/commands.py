@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 WAITING_MOST = 64
 """Requests that wait for an answer at once. Each has a thread, for the client library waits in one."""
+LOADING_MOST = 32
+"""Bodies that are read and looked at at once: whoever may only look may have this service check a graph."""
+LOAD_S = 30.0
 TIMEOUT_S = 10.0
 """For so long an answer is waited for, whether or not somebody still waits at the other end."""
 REFUSED_KEPT = 1000
@@ -38,6 +41,10 @@ class KafkaAway(Unavailable):
 
 class NotAnswered(MillraceError):
     """The request was sent, and there was no answer in the time that its sender waits. It may still be carried out."""
+
+
+class NotLoaded(MillraceError):
+    """What this service does itself, before anything is sent, took too long. Nothing was sent, and nothing will be."""
 
 
 class NoCluster(Unavailable):
@@ -63,13 +70,14 @@ class Commands:
         self._connect, self._trouble = connect, trouble
         self._client: Millrace | None = None
         self._connecting = threading.Lock()
-        self._threads = Threads(most, "command")
+        self._threads, self._loading = Threads(most, "command"), Threads(LOADING_MOST, "loading")
         self._refused: dict[str, MillraceError] = {}
         self._sent: dict[str, float] = {}
 
     def close(self) -> None:
         """Ends the connection. Who waits for an answer gets none."""
         self._threads.close()
+        self._loading.close()
         if self._client is not None:
             self._client.close()
 
@@ -176,11 +184,18 @@ class Commands:
         return await self.work(lambda: self._call(request), wait_s)
 
     async def work(self, what: Callable[[], T], wait_s: float = WAIT_MOST_S) -> T:
-        """Something that blocks, on one of the threads."""
+        """Something that asks somebody, on one of the threads."""
         try:
             return await self._threads.run(what, wait_s)
         except Overdue:
             raise NotAnswered(f"no answer within {wait_s:g} s; the request was sent, and may still be carried out") from None
+
+    async def load(self, what: Callable[[], T]) -> T:
+        """Something that takes long, and sends nothing: it takes no thread of those that do. Raises TooMany, NotLoaded."""
+        try:
+            return await self._loading.run(what, LOAD_S)
+        except Overdue:
+            raise NotLoaded(f"it was not read within {LOAD_S:g} s: this service has much to do; nothing was sent, try again") from None
 
     def _call(self, request: Callable[[Millrace], T]) -> T:
         try:

@@ -5,13 +5,15 @@ It is put into a folder of its own and loaded as the command line loads it. So b
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from fastapi import Request
 from starlette.datastructures import FormData, UploadFile
@@ -32,6 +34,7 @@ PARCELS_MOST = 8
 """Multipart bodies that are read at once: each may take its whole size on disk, twice for a moment."""
 LOADED_MOST = 2
 """Graphs that are read at once: a text of GRAPH_BYTES_MOST may take a core for seconds."""
+T = TypeVar("T")
 GROUPS = ("py_files", "files", "jars", "archives")
 TEXTS = ("parameter", "parallelism", "resource", "env", "master", "name", "conf", "args", "packages")
 OF_SCRIPTS = (*GROUPS, "name", "conf", "args", "packages")
@@ -64,6 +67,9 @@ CONTENT: dict[str, Any] = {
 }  # fmt: skip
 """The bodies that are taken, for the description."""
 
+Load = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does something that blocks, elsewhere."""
+
 _under_way = 0
 _loading = threading.Semaphore(LOADED_MOST)
 
@@ -75,10 +81,29 @@ class Parcel:
     folder: Path
     texts: dict[str, list[str]] = field(default_factory=dict)
     files: dict[str, list[Path]] = field(default_factory=dict)
+    is_over: bool = False
 
     def close(self) -> None:
         """Deletes the folder. A repeat does nothing."""
+        self.is_over = True
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def on(self, load: Load, what: Callable[[], T]) -> T:
+        """Does something with it elsewhere. If that fails it is closed; what comes too late is deleted by who is late."""
+
+        def kept() -> T:
+            try:
+                return what()
+            finally:
+                if self.is_over:
+                    self.close()
+
+        try:
+            done: T = await load(kept)
+            return done
+        except BaseException:
+            self.close()
+            raise
 
     def load(self) -> Loaded:
         """The submission. Raises Refusal for fields that are no submission; what is wrong with a graph is in the answer."""
@@ -88,18 +113,16 @@ class Parcel:
         env, resources = self._pairs("env"), self._pairs("resource")
         master = self._one("master")
         if graph:
-            for name in OF_SCRIPTS:
-                if name in self.texts or name in self.files:
-                    raise _refusal(name, "is for scripts; it stands in the graph instead")
+            self._none_of(OF_SCRIPTS, "is for scripts; it stands in the graph instead")
             _check_text(graph[0])
             with _loading:
+                if self.is_over:
+                    raise _refusal("graph", "nobody waits for it any more")
                 return load_graph(
                     graph[0], self._pairs("parameter"), same_machine=False, sent=True, env=env, master=master,
                     parallelism=self._pairs("parallelism"), resources=resources, confined=True,
                 )  # fmt: skip
-        for name in ("parameter", "parallelism", "modules"):
-            if name in self.texts or name in self.files:
-                raise _refusal(name, "is for graphs")
+        self._none_of(("parameter", "parallelism", "modules"), "is for graphs")
         packages = [each.strip() for text in self.texts.get("packages", []) for each in text.split(",") if each.strip()]
         return load_script(
             script[0], self.texts.get("args", []), name=self._one("name"), conf=self._pairs("conf"), packages=packages, master=master,
@@ -124,6 +147,10 @@ class Parcel:
         message, hint = (text.replace(f"{self.folder}/", "") for text in (problem.message, problem.hint or ""))
         return Mistake(place=list(problem.place), message=message, hint=hint or None, line=line, column=column)
 
+    def _none_of(self, names: Sequence[str], message: str) -> None:
+        """Raises Refusal with each of these that is there."""
+        _raise([_refusal(name, message) for name in names if name in self.texts or name in self.files])
+
     def _one(self, name: str) -> str | None:
         values = self.texts.get(name, [])
         if len(values) > 1:
@@ -140,64 +167,87 @@ class Parcel:
         return pairs
 
 
-async def receive(request: Request, parameters: Sequence[str], work: Callable[..., Any]) -> Parcel:
-    """The request's body as a parcel; `parameters`: those of its URL. `work`: does something that blocks, elsewhere. Raises Refusal."""
+async def receive(request: Request, parameters: Sequence[str], load: Load) -> Parcel:
+    """The request's body as a parcel; `parameters`: those of its URL. `load`: does something that blocks, elsewhere. Raises Refusal."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == MULTIPART:
-        return await _multipart(request, parameters, work)
+        return await _multipart(request, parameters, load)
     if kind != JSON and kind not in YAML:
         raise Refusal(415, f"{kind or 'a body without a Content-Type'} is not taken; send {JSON}, {YAML[0]} or {MULTIPART}")
     body = await request.body()
     if not body.strip():
         raise _refusal("body", "a graph is needed")
 
-    def put() -> Parcel:
-        parcel = Parcel(Path(tempfile.mkdtemp(prefix="millrace-web-")), {"parameter": list(parameters)} if parameters else {})
-        path = parcel.folder / ("graph.json" if kind == JSON else "graph.yaml")
+    parcel = _empty()
+    if parameters:
+        parcel.texts["parameter"] = list(parameters)
+    path = parcel.folder / ("graph.json" if kind == JSON else "graph.yaml")
+
+    def put() -> None:
+        parcel.folder.mkdir(0o700)
         path.write_bytes(body)
         parcel.files["graph"] = [path]
-        return parcel
 
-    parcel: Parcel = await work(put)
+    await parcel.on(load, put)
     return parcel
 
 
-async def _multipart(request: Request, parameters: Sequence[str], work: Callable[..., Any]) -> Parcel:
+def _empty() -> Parcel:
+    """Its folder is not made yet."""
+    return Parcel(Path(tempfile.gettempdir()) / f"millrace-web-{secrets.token_hex(8)}")
+
+
+async def _multipart(request: Request, parameters: Sequence[str], load: Load) -> Parcel:
+    with place():
+        try:
+            async with request.form(max_files=FILES_MOST, max_fields=FIELDS_MOST, max_part_size=FIELD_BYTES_MOST) as form:
+                parcel = _empty()
+                await parcel.on(load, lambda: _unpack(parcel, form, parameters))
+                return parcel
+        except MultiPartException as wrong:
+            raise Refusal(400, f"the multipart body cannot be read: {wrong.message}", "invalid-body") from None
+        except ClientDisconnect:
+            raise Refusal(400, "the body broke off", "invalid-body") from None
+
+
+@contextmanager
+def place() -> Iterator[None]:
+    """One of PARCELS_MOST, for a body with files that is received. Raises Refusal."""
     global _under_way
     if _under_way >= PARCELS_MOST:
         detail = f"{PARCELS_MOST} submissions with files are received already; try again"
         raise Refusal(429, detail, headers={"Retry-After": "1", "Connection": "close"})
     _under_way += 1
     try:
-        async with request.form(max_files=FILES_MOST, max_fields=FIELDS_MOST, max_part_size=FIELD_BYTES_MOST) as form:
-            parcel: Parcel = await work(lambda: _unpack(form, parameters))
-            return parcel
-    except MultiPartException as wrong:
-        raise Refusal(400, f"the multipart body cannot be read: {wrong.message}", "invalid-body") from None
-    except ClientDisconnect:
-        raise Refusal(400, "the body broke off", "invalid-body") from None
+        yield
     finally:
         _under_way -= 1
 
 
-def _unpack(form: FormData, parameters: Sequence[str]) -> Parcel:
-    parcel = Parcel(Path(tempfile.mkdtemp(prefix="millrace-web-")))
-    try:
-        for name, value in form.multi_items():
-            if isinstance(value, UploadFile):
-                if name not in ("graph", "script", "modules", *GROUPS):
-                    raise _refusal(name, "no file of that name is taken", ("graph", "script", "modules", *GROUPS))
-                parcel.files.setdefault(name, []).append(_put(parcel.folder, name, value.filename or "", value.file))
-            elif name in TEXTS:
-                parcel.texts.setdefault(name, []).append(value)
-            else:
-                raise _refusal(name, "no field of that name is taken; a file needs a filename", TEXTS)
-        if parameters:
-            parcel.texts.setdefault("parameter", []).extend(parameters)
-        return parcel
-    except BaseException:
-        parcel.close()
-        raise
+def _unpack(parcel: Parcel, form: FormData, parameters: Sequence[str]) -> None:
+    parcel.folder.mkdir(0o700)
+    wrong: list[Refusal] = []
+    for name, value in form.multi_items():
+        try:
+            _take(parcel, name, value)
+        except Refusal as refusal:
+            if refusal.status_code != 400:
+                raise
+            wrong.append(refusal)
+    _raise(wrong)
+    if parameters:
+        parcel.texts.setdefault("parameter", []).extend(parameters)
+
+
+def _take(parcel: Parcel, name: str, value: UploadFile | str) -> None:
+    if isinstance(value, UploadFile):
+        if name not in ("graph", "script", "modules", *GROUPS):
+            raise _refusal(name, "no file of that name is taken", ("graph", "script", "modules", *GROUPS))
+        parcel.files.setdefault(name, []).append(_put(parcel.folder, name, value.filename or "", value.file))
+    elif name in TEXTS:
+        parcel.texts.setdefault(name, []).append(value)
+    else:
+        raise _refusal(name, "no field of that name is taken; a file needs a filename", TEXTS)
 
 
 def _put(folder: Path, name: str, filename: str, content: IO[bytes]) -> Path:
@@ -227,6 +277,12 @@ def _check_text(graph: Path) -> None:
             parse_json(graph.read_bytes())
         except Refused as refused:
             raise Refusal(400, f"the graph cannot be read: {refused}", "invalid-graph") from None
+
+
+def _raise(wrong: Sequence[Refusal]) -> None:
+    """All of them as one, if there are any."""
+    if wrong:
+        raise Refusal(400, "; ".join(each.detail for each in wrong), "invalid-parameter", [m for each in wrong for m in each.mistakes])
 
 
 def _refusal(name: str, message: str, known: Sequence[str] = ()) -> Refusal:

@@ -19,7 +19,7 @@ from millrace.io.storage.store import StorageError
 from .access.audit import NotRecorded
 from .access.roles import methods_of
 from .access.who import current
-from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered
+from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered, NotLoaded
 from .threads import TooMany
 
 MEDIA_TYPE = "application/problem+json"
@@ -108,6 +108,8 @@ def of_failure(failure: errors.MillraceError, mistakes: Sequence[Mistake] | None
             return Refusal(409, str(failure), "wrong-state")
         case TooMany():
             return Refusal(429, str(failure), headers=again)
+        case NotLoaded():
+            return Refusal(503, str(failure), "not-loaded", headers=again)
         case NotAnswered():
             return Refusal(504, str(failure), "not-answered")
         case errors.OutcomeUnknown():

@@ -144,5 +144,5 @@ class Processes:
             return LogPiece(log=log, path="", start=begin, bytes=len(data), size=whole.size), data
 
         if who == Of(self._own, True):
-            return await self._commands.work(of_this_process)
+            return await self._commands.load(of_this_process)
         return await self._commands.call(got)

@@ -6,7 +6,10 @@ import asyncio
 import hashlib
 import json
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from starlette.testclient import TestClient
 from millrace.client import Conflict, Invalid, NotFound, Refused, Unavailable
 from millrace.core.messages.client import Problem
 from services.web import parcel
+from services.web.commands import LOADING_MOST
 from tests.web.test_web_commands import GRAPH, Cluster, cluster, web
 
 __all__ = ["cluster", "web"]
@@ -174,6 +178,16 @@ def test_fields_that_are_no_submission(web: TestClient, cluster: Cluster, files:
     assert (answer.status_code, answer.json()["errors"][0]["place"], cluster.submitted) == (400, [place], [])
 
 
+def test_every_field_that_is_wrong_is_told(web: TestClient, cluster: Cluster) -> None:
+    """Only the first was, and the next one after that was mended."""
+    files = [("graph", ("g.yaml", YAML)), ("modules", ("g.yaml", b"")), ("jar", ("a.jar", b""))]
+    answer = web.post("/api/v1/jobs", files=files, data={"parameters": "a=1", "nmae": "x"})
+    assert [each["place"] for each in answer.json()["errors"]] == [["parameters"], ["nmae"], ["modules"], ["jar"]]
+    answer = web.post("/api/v1/jobs", files=files[:1], data={"conf": "a=b", "args": "c"})
+    assert (answer.status_code, [each["place"] for each in answer.json()["errors"]]) == (400, [["conf"], ["args"]])
+    assert cluster.submitted == []
+
+
 @pytest.mark.parametrize("body", [b"", b"--x", b"--x\r\n\r\n", b"--x\r\nContent-Disposition: form-data\r\n\r\na\r\n--x--\r\n", b"nothing"])
 def test_a_multipart_that_is_none(web: TestClient, cluster: Cluster, body: bytes) -> None:
     for kind in ("multipart/form-data; boundary=x", "multipart/form-data", "multipart/form-data; boundary="):
@@ -233,3 +247,67 @@ def test_validate_tells_how_it_would_run(web: TestClient, cluster: Cluster) -> N
         "vertex": "ranked", "kind": "python", "inputs": [{"vertex": "rows", "edge": "chained", "keys": []}],
     }  # fmt: skip
     assert cluster.submitted == []
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No graph is read before it is set."""
+    go_on, load = threading.Event(), parcel.Parcel.load
+
+    def waits(self: parcel.Parcel) -> Any:
+        assert go_on.wait(60)
+        return load(self)
+
+    monkeypatch.setattr(parcel.Parcel, "load", waits)
+    yield go_on
+    go_on.set()
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "jobs"), ("POST", "validate"), ("PUT", "schedules/j?cron=0+3+*+*+*")])
+def test_a_body_that_is_not_read_in_time_is_said_not_to_be_sent(
+    web: TestClient, cluster: Cluster, held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    """It was a 500, or said that the request was sent and may still be carried out; and its folder stayed."""
+    monkeypatch.setattr("services.web.commands.LOAD_S", 0.5)
+    bodies: list[dict[str, Any]] = [{"json": GRAPH}, {"files": [("graph", ("g.json", json.dumps(GRAPH)))]}]
+    for body in bodies:
+        answer = web.request(method, f"/api/v1/{path}", **body)
+        assert (answer.status_code, answer.json()["type"], answer.headers["retry-after"]) == (503, "urn:millrace:not-loaded", "1")
+        assert "nothing was sent, try again" in answer.json()["detail"]
+        assert list(tmp_path.iterdir()) == []
+    held.set()
+    monkeypatch.setattr("services.web.commands.LOAD_S", 30)
+    assert web.post("/api/v1/jobs?job=j", json=GRAPH).status_code == 201, "who was late holds nothing"
+    assert [job for job, _ in cluster.submitted] == ["j"]
+
+
+def test_what_is_put_down_too_late_is_deleted(web: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.web.commands.LOAD_S", 0.05)
+    write, written = Path.write_bytes, threading.Event()
+
+    def late(self: Path, data: bytes) -> int:
+        time.sleep(0.3)
+        self.parent.mkdir(exist_ok=True)  # it was deleted before
+        written.set()
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", late)
+    assert web.post("/api/v1/validate", json=GRAPH).status_code == 503
+    assert written.wait(60)
+    until_s = time.monotonic() + 60
+    while list(tmp_path.iterdir()) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_graphs_that_are_looked_at_hold_up_no_command(web: TestClient, held: threading.Event) -> None:
+    """A viewer may have graphs looked at: as many as there were threads refused everybody's cancel."""
+    most = 64
+    with ThreadPoolExecutor(most) as askers:
+        asked = [askers.submit(web.post, "/api/v1/validate", json=GRAPH) for _ in range(most)]
+        refused = most - LOADING_MOST
+        while sum(each.done() for each in asked) < refused:
+            time.sleep(0.01)
+        assert web.post("/api/v1/jobs/j/cancel").status_code == 200
+        held.set()
+        assert sorted(each.result().status_code for each in asked) == [200] * LOADING_MOST + [429] * refused

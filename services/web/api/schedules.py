@@ -11,7 +11,7 @@ from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.messages.schedules import SCHEDULE_PATTERN, Missed, Overlap
 
 from .. import models
-from ..commands import WAIT_MOST_S, Commands, NotAnswered
+from ..commands import Commands, NotAnswered
 from ..parcel import CONTENT, receive
 from ..problems import of_failure, responses
 from .asking import WAIT, WaitS
@@ -79,10 +79,10 @@ def _add_set(router: APIRouter, commands: Commands) -> None:
         wait_s: WaitS = WAIT,
     ) -> models.ScheduleShown:
         """Makes a schedule, or replaces the one of this name. The body is that of a submission."""
-        parcel = await receive(request, parameter or (), lambda what: commands.work(what, WAIT_MOST_S))
+        parcel = await receive(request, parameter or (), commands.load)
+        loaded = await parcel.on(commands.load, lambda: loaded_of(parcel))
+        policy = {"missed": missed, "overlap": overlap, "paused": paused == "true"}
         try:
-            loaded = await commands.work(lambda: loaded_of(parcel), WAIT_MOST_S)
-            policy = {"missed": missed, "overlap": overlap, "paused": paused == "true"}
             made = await commands.schedule(
                 "set_schedule", schedule,
                 lambda client: client.set_schedule(

@@ -16,7 +16,7 @@ from millrace.edge.graph_file import Loaded
 from millrace.edge.requests import check_loaded
 
 from .. import models
-from ..commands import WAIT_MOST_S, Commands, NotAnswered
+from ..commands import Commands, NotAnswered
 from ..parcel import CONTENT, MULTIPART, Parcel, receive
 from ..problems import Refusal, of_failure, responses
 from .asking import WAIT, JobPath, WaitS
@@ -83,11 +83,11 @@ def submissions(commands: Commands) -> APIRouter:
         the id or key of a job is a 409."""
         if job is not None and idempotency_key is not None:
             raise Refusal(400, "give job or Idempotency-Key: each alone makes a repeat the same job", "invalid-parameter")
-        parcel = await receive(request, parameter or (), lambda what: commands.work(what, WAIT_MOST_S))
+        parcel = await receive(request, parameter or (), commands.load)
+        loaded = await parcel.on(commands.load, lambda: loaded_of(parcel))
+        id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
+        response.headers["Location"] = where = f"/api/v1/jobs/{id}"
         try:
-            loaded = await commands.work(lambda: loaded_of(parcel), WAIT_MOST_S)
-            id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
-            response.headers["Location"] = where = f"/api/v1/jobs/{id}"
             accepted = await commands.submit(
                 loaded.raw, id, parcel.parameters(), loaded.uploads, loaded.env, wait_s, parcel.close, *trace
             )
@@ -111,7 +111,7 @@ def submissions(commands: Commands) -> APIRouter:
     )
     async def validate(request: Request, parameter: Parameters = None) -> models.Validated:
         """What the cluster would find wrong with a submission, and how it would run. Nothing is sent; no Kafka is needed."""
-        parcel = await receive(request, parameter or (), lambda what: commands.work(what, WAIT_MOST_S))
+        parcel = await receive(request, parameter or (), commands.load)
 
         def found() -> models.Validated:
             try:
@@ -119,7 +119,7 @@ def submissions(commands: Commands) -> APIRouter:
             finally:
                 parcel.close()
 
-        return await commands.work(found, WAIT_MOST_S)
+        return await parcel.on(commands.load, found)
 
     return router
 
