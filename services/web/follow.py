@@ -94,7 +94,7 @@ class Following:
                 self._stands[place] = (max(first, reads), now_s)
         for place, (_, since_s) in self._stands.items():
             if self._view.ready and now_s - since_s > 2 * LATE_S:  # perhaps there is nothing more to be read
-                self._view.to_reach.pop(place, None)
+                self._view.to_reach = {each: end for each, end in self._view.to_reach.items() if each != place}  # others read it
 
     def passed_over(self) -> dict[Place, int]:
         """Partitions of which a record came too early, or nothing was taken in for LATE_S though there is more, and the offset to read

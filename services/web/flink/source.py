@@ -242,7 +242,7 @@ class Source:
             raise Refusal(404, "This is a history: it has no TaskManagers. Ask the web service of a running cluster.")
 
     def ask(self, question: Callable[[View], T]) -> T:
-        if not self._view.ready:
+        if not self._view.caught_up:
             raise no_leader("the tables are being brought back")
         return self._view.ask(question)[0]
 

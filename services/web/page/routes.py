@@ -141,6 +141,9 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
 
         def build(view: View, now_ms: int) -> screens.Context:
             found = screens.job_screen(view, now_ms, job, known, task, opened)
+            if found is None and not view.caught_up:
+                why = "The tables are being brought back, and not all is read yet. Look again in a moment."
+                raise NotShown(f"Job {job} is not known yet", why, 503)
             if found is None:
                 why = (
                     f"No archive among the newest is of it; /api/v1/jobs/{job} also looks among older ones." if view.past
@@ -225,9 +228,9 @@ def _letters(router: APIRouter, shell: Shell, reads: Reads) -> None:
 class NotShown(Exception):
     """There is no such thing; the sentences say what that means."""
 
-    def __init__(self, headline: str, why: str) -> None:
+    def __init__(self, headline: str, why: str, status: int = 404) -> None:
         super().__init__(headline)
-        self.headline, self.why = headline, why
+        self.headline, self.why, self.status = headline, why, status
 
 
 async def _shown(
@@ -236,4 +239,4 @@ async def _shown(
     try:
         return await run_in_threadpool(shell.screen, request, template, active, build, version)
     except NotShown as nothing:
-        return shell.page(request, "nothing.html", active, 404, headline=nothing.headline, why=nothing.why)
+        return shell.page(request, "nothing.html", active, nothing.status, headline=nothing.headline, why=nothing.why)

@@ -114,7 +114,7 @@ class Shell:
 
     def fresh(self) -> Fresh:
         follows = self._follows()
-        if not self._view.ready:
+        if not self._view.caught_up:
             told = follows.trouble or "the tables are being brought back"
             return Fresh("behind", "Starting", told, "Wait a moment: what is shown is not all yet.")
         if self._view.past:
