@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
 
 from millrace.cli.fates import Fate, Found, fate_of
 from millrace.client import Millrace, MillraceError, NotFound, Refused, new_id
@@ -22,10 +19,11 @@ from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
 from millrace.core.origins import again as run_again
 from millrace.core.states import ENDED_JOB
 
-from ..commands import Commands, NotAnswered
-from ..problems import Refusal
+from ..commands import Commands, KafkaAway, NoLeader, NotAnswered
+from ..threads import TooMany
 from ..view import View
 from .checking import Checked, checked
+from .forms import FILES_MOST, form_of, uploads_of
 from .reads import Reads
 from .refusals import told_to_people
 from .shell import PREFIX, Shell
@@ -34,9 +32,7 @@ from .words import count
 JOBS_MOST = 1000
 """Jobs that one form cancels."""
 LETTERS_MOST = 200
-FIELDS_MOST = 1100
-UPLOAD_MOST = 32 << 20
-FILES_MOST = 50
+NOT_SENT = "was not sent, for the one before was not answered: try again"
 EXAMPLE = """\
 name: hello
 
@@ -59,16 +55,6 @@ def actions(shell: Shell, view: View, commands: Commands, reads: Reads, stack: s
     _submit(router, shell, commands)
     _redrive(router, shell, commands, reads, stack)
     return router
-
-
-async def form_of(shell: Shell, request: Request) -> FormData:
-    """Raises Refusal for a form that is not of this page."""
-    kind = request.headers.get("content-type", "").partition(";")[0]
-    if kind not in ("application/x-www-form-urlencoded", "multipart/form-data"):
-        raise Refusal(415, f"{kind or 'a body without a Content-Type'} is not taken here; this is a form's address")
-    form = await request.form(max_files=FILES_MOST, max_fields=FIELDS_MOST, max_part_size=1 << 20)
-    shell.check_token(form.get("token"))
-    return form
 
 
 def _cancel(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:
@@ -95,18 +81,31 @@ def _cancel(router: APIRouter, shell: Shell, view: View, commands: Commands, sta
         jobs = list(dict.fromkeys(str(job) for job in form.getlist("job") if re.fullmatch(JOB_ID_PATTERN, str(job))))[:JOBS_MOST]
         if form.get("sure") != "yes":
             return await run_in_threadpool(ask, request, jobs)
-        done: list[tuple[str, str, str]] = []
-        for job in jobs:
-            try:
-                done.append((job, f"is {await commands.cancel(job)}", "ok"))
-            except NotAnswered as failure:
-                done.append((job, str(failure), "wait"))
-            except MillraceError as failure:
-                done.append((job, str(failure), "bad"))
+
+        async def canceled(job: str) -> str:
+            return f"is {await commands.cancel(job)}"
+
+        done = await _one_by_one([(job, partial(canceled, job)) for job in jobs])
         if len(done) == 1 and done[0][2] == "ok":
             return RedirectResponse(f"{PREFIX}/jobs/{done[0][0]}", 303)
         worked = sum(tone == "ok" for _, _, tone in done)
         return await _done(shell, request, "jobs", f"{worked} of {count(len(done), 'job')} canceled", done, f"{PREFIX}/jobs")
+
+
+async def _one_by_one(commands: Sequence[tuple[str, Callable[[], Awaitable[str]]]]) -> list[tuple[str, str, str]]:
+    """What became of each. When nobody answers, the others are not sent: each would wait as long for the same."""
+    done: list[tuple[str, str, str]] = []
+    stopped = False
+    for what, command in commands:
+        if stopped:
+            done.append((what, NOT_SENT, "bad"))
+            continue
+        try:
+            done.append((what, await command(), "ok"))
+        except MillraceError as failure:
+            done.append((what, str(failure), "wait" if isinstance(failure, NotAnswered) else "bad"))
+            stopped = isinstance(failure, NoLeader | NotAnswered | KafkaAway | TooMany)
+    return done
 
 
 async def _done(shell: Shell, request: Request, active: str, headline: str, done: Sequence[tuple[str, str, str]], back: str) -> Response:
@@ -207,7 +206,7 @@ def _submit(router: APIRouter, shell: Shell, commands: Commands) -> None:
         if given.get("check"):
             names = [str(name)[:255] for name in given.getlist("name")][:FILES_MOST]
             return await run_in_threadpool(lambda: screen(request, checked(text, names), job))
-        uploads, files = await _uploads(given)
+        uploads, files = await uploads_of(given)
         found = await run_in_threadpool(checked, text, files)
         if job and not re.fullmatch(JOB_ID_PATTERN, job):
             return await run_in_threadpool(lambda: screen(request, found, job, f"{job[:100]!r} is no id of a job: {JOB_ID_RULE}", 400))
@@ -222,24 +221,6 @@ def _submit(router: APIRouter, shell: Shell, commands: Commands) -> None:
             reason, status = str(failure), 202 if isinstance(failure, NotAnswered) else 409
             return await run_in_threadpool(lambda: screen(request, found, id, reason, status))
         return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
-
-
-async def _uploads(form: FormData) -> tuple[dict[str, FilePath | bytes], dict[str, str]]:
-    """What goes along: content by hash, and hash by name. Raises Refusal."""
-    uploads: dict[str, FilePath | bytes] = {}
-    files: dict[str, str] = {}
-    size = 0
-    for each in form.getlist("file"):
-        if not isinstance(each, UploadFile) or not each.filename:
-            continue
-        content = await each.read()
-        size += len(content)
-        if size > UPLOAD_MOST:
-            raise Refusal(413, f"the files are larger than {UPLOAD_MOST} bytes together, the most that is taken here; use millrace submit")
-        sha256 = hashlib.sha256(content).hexdigest()
-        uploads[sha256] = content
-        files[each.filename.replace("\\", "/").rpartition("/")[2]] = sha256
-    return uploads, files
 
 
 def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, stack: str) -> None:
@@ -261,12 +242,12 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
             return await run_in_threadpool(lambda: shell.page(request, "question.html", "letters", **_preview(letters, fates, stack)))
         done = [(f"letter {letter.number}", f"was left: {_left(found)}", "wait")
                 for letter, found in zip(letters, fates, strict=True) if found.fate is not Fate.SEND]  # fmt: skip
-        for letter in going:
-            try:
-                await commands.redrive(letter.number, partial(_sent, letter))
-                done.append((f"letter {letter.number}", "was sent again", "ok"))
-            except MillraceError as failure:
-                done.append((f"letter {letter.number}", str(failure), "wait" if isinstance(failure, NotAnswered) else "bad"))
+
+        async def sent(letter: Letter) -> str:
+            await commands.redrive(letter.number, partial(_sent, letter))
+            return "was sent again"
+
+        done += await _one_by_one([(f"letter {letter.number}", partial(sent, letter)) for letter in going])
         worked = sum(tone == "ok" for _, _, tone in done)
         return await _done(shell, request, "letters", f"{worked} of {count(len(done), 'letter')} sent again", done, f"{PREFIX}/letters")
 

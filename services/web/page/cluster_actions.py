@@ -20,7 +20,7 @@ from millrace.core.states import ENDED_JOB
 from ..api.asking import known_alone
 from ..commands import Commands, NotAnswered
 from ..view import View
-from .actions import form_of
+from .forms import form_of
 from .refusals import told_to_people
 from .shell import PREFIX, Shell
 from .words import count

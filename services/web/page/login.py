@@ -14,7 +14,7 @@ from ..access.login import LOGIN_S, Login
 from ..access.oidc import NotTaken, ProviderAway
 from ..access.who import COOKIE, current
 from ..problems import Refusal
-from .actions import form_of
+from .forms import form_of
 from .shell import PREFIX, Shell
 
 LOGGING_IN = "__Host-millrace-login"

@@ -13,7 +13,8 @@ from millrace.client import MillraceError
 from millrace.core.messages.client import VertexRequirement
 
 from ..commands import WAIT_S, Commands, NotAnswered
-from .actions import JobPath, form_of
+from .actions import JobPath
+from .forms import form_of
 from .refusals import told_to_people
 from .shell import PREFIX, Shell
 

@@ -15,7 +15,7 @@ from millrace.core.messages.schedules import SCHEDULE_PATTERN
 
 from ..api.asking import known_alone
 from ..commands import Commands, NotAnswered
-from .actions import form_of
+from .forms import form_of
 from .refusals import told_to_people
 from .shell import PREFIX, Shell
 
