@@ -77,7 +77,7 @@ async def _refused(_: Request, error: Exception) -> Reply:
 async def _http(request: Request, error: Exception) -> Reply:
     assert isinstance(error, HTTPException)
     known = isinstance(error, problems.Refusal) or error.status_code not in (404, 405)
-    return answer(Refusal(error.status_code, error.detail) if known else not_found(request.url.path))
+    return answer(Refusal(error.status_code, error.detail, headers=error.headers) if known else not_found(request.url.path))
 
 
 async def _invalid(_: Request, error: Exception) -> Reply:

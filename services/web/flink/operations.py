@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -69,7 +69,16 @@ def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
 
 def described(kind: type[BaseModel]) -> dict[str, Any]:
     """That body in the OpenAPI document."""
-    return {"requestBody": {"content": {"application/json": {"schema": kind.model_json_schema()}}}}
+    schema = kind.model_json_schema()
+    return {"requestBody": {"content": {"application/json": {"schema": _whole(schema, schema.pop("$defs", {}))}}}}
+
+
+def _whole(schema: Any, parts: Mapping[str, Any]) -> Any:
+    """A schema with its parts in their places: the document has no others."""
+    if isinstance(schema, dict):
+        name = schema.get("$ref", "").rpartition("/")[2]
+        return _whole(parts[name], parts) if name else {key: _whole(each, parts) for key, each in schema.items()}
+    return [_whole(each, parts) for each in schema] if isinstance(schema, list) else schema
 
 
 @dataclass(frozen=True)
@@ -146,11 +155,14 @@ def _add_cancel(api: APIRouter, source: Source, commands: Commands) -> None:
     @api.get("/jobs/{job}/yarn-cancel", response_model=shapes.Empty, status_code=202)
     @api.get("/jobs/{job}/yarn-stop", response_model=shapes.Empty, status_code=202, include_in_schema=False)
     async def terminate_by_get(
-        job: str, site: Annotated[str, Header(alias="Sec-Fetch-Site", include_in_schema=False)] = "none"
+        job: str,
+        site: Annotated[str, Header(alias="Sec-Fetch-Site", include_in_schema=False)] = "same-origin",
+        dest: Annotated[str, Header(alias="Sec-Fetch-Dest", include_in_schema=False)] = "empty",
     ) -> Reply:
-        """Cancels a job; the dashboard asks so. A GET could be a picture in anybody's page: so a browser must say that it is its own."""
-        if site not in ("none", "same-origin"):
-            raise Refusal(403, "a page of another origin may not change anything here")
+        """Cancels a job; the dashboard asks so. A GET could be a picture in anybody's page, or a link in a mail: so a browser must say that
+        a script of this origin asks. Who sends no such headers is none."""
+        if (site, dest) != ("same-origin", "empty"):
+            raise Refusal(403, "with a browser only a script of this service's own pages may change something here")
         return await cancel(source, commands, job)
 
     @api.post("/applications/{application}/cancel", response_model=shapes.Empty, status_code=202)

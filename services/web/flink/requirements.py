@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Body
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from millrace.client import Invalid, NotFound, Refused
 
@@ -19,11 +19,15 @@ from . import shapes
 from .commands import Commands
 from .errors import Refusal, Reply
 from .ids import vertex_id
+from .operations import body_of, described
 from .source import Job, Source
 
 WAIT_S = 12.0
 UNSET = -1
 """As Flink has it: the lower bound is 1 then, and the upper one as high as can be."""
+
+
+VertexId = Annotated[str, Field(pattern="^[0-9a-fA-F]{32}$")]
 
 
 class Parallelism(BaseModel):
@@ -39,7 +43,8 @@ class Requirement(BaseModel):
     parallelism: Parallelism
 
 
-Asked = Annotated[dict[Annotated[str, Field(pattern="^[0-9a-fA-F]{32}$")], Requirement], Body(max_length=1000)]
+class JobResourceRequirementsBody(RootModel[dict[VertexId, Requirement]]):
+    root: Annotated[dict[VertexId, Requirement], Field(max_length=1000)]
 
 
 def router(source: Source, commands: Commands) -> APIRouter:
@@ -55,12 +60,14 @@ def router(source: Source, commands: Commands) -> APIRouter:
         }
         return Reply(body)
 
-    @api.put("", response_model=shapes.Empty)
-    async def update(job: str, asked: Asked) -> Reply:
+    @api.put("", response_model=shapes.Empty, openapi_extra=described(JobResourceRequirementsBody))
+    async def update(
+        job: str, asked: Annotated[JobResourceRequirementsBody, Depends(body_of(JobResourceRequirementsBody))]
+    ) -> Reply:
         """Gives each vertex its upper bound: what runs begins again. All vertices are to be named."""
         found = _live(source, job)
         bounds = await _most(commands, found)
-        wanted = _checked({key.lower(): each.parallelism for key, each in asked.items()}, bounds)
+        wanted = _checked({key.lower(): each.parallelism for key, each in asked.root.items()}, bounds)
         try:
             if wanted:
                 await commands.rescale(str(found.row["job"]), None, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -49,6 +50,15 @@ def test_each_vertex_is_told_with_its_bounds_and_gets_the_upper_one(web: TestCli
     assert web.put(scene.path(ROUTE), json=bounds(-1, -1)).json() == {}, "unset: as high as can be"
     assert web.put(scene.path(ROUTE), json=bounds(2, 2)).json() == {}, "it has it already"
     assert commands.rescaled == [(scene.RUNS, None, {"a": 5}), (scene.RUNS, None, {"a": 128})]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_the_body_counts_and_not_what_it_is_called(web: TestClient, commands: Both, kind: str) -> None:
+    """Flink goes by the content, and curl calls it a form."""
+    commands.rescaled.clear()
+    headers = {"Content-Type": kind} if kind else {}
+    answer = web.put(scene.path(ROUTE), content=json.dumps(bounds(1, 5)), headers=headers)
+    assert (answer.status_code, commands.rescaled) == (200, [(scene.RUNS, None, {"a": 5})]), answer.text
 
 
 @pytest.mark.parametrize(("body", "told"), [
