@@ -60,7 +60,7 @@
       const answer = await fetch(address, { headers: tag && !where ? { 'If-None-Match': tag } : {}, cache: 'no-store', signal: AbortSignal.timeout(5000) })
       if (answer.status === 304) { fresh(true); return }
       if (answer.status === 401) { location.reload(); return } // the login is over
-      if (answer.status >= 500 && !answer.headers.get('content-type')?.includes('html')) throw new Error(answer.status)
+      if (!answer.ok && !answer.headers.get('content-type')?.includes('html')) { fresh(false, `The web service answers ${answer.status}`); return }
       tag = answer.headers.get('ETag')
       show(await answer.text(), isSoft)
       fresh(true)
@@ -78,7 +78,7 @@
     showChosen(); toEnd(atEnd)
   }
   const toEnd = is => { const log = $('[data-follow]'); if (log && is) log.scrollTop = log.scrollHeight }
-  function fresh(isThere) {
+  function fresh(isThere, why = 'The web service does not answer') {
     if (isThere) {
       if (lost) { lost = 0; $$('form [data-cancel], .acts .btn').forEach(b => b.removeAttribute('aria-disabled')); tag = null }
       since = Date.now()
@@ -88,8 +88,8 @@
     lost ||= since
     const at = new Date(lost).toISOString().slice(11, 19), box = $('#fresh')
     box.dataset.state = 'off'; $('b', box).textContent = 'Not connected'; $('.l', box).textContent = `shows ${at}`
-    $('#strip').innerHTML = `<div class="strip bad" role="status"><span><b>Not connected.</b> The web service does not answer. You see ${at} UTC; nothing is updated. It is tried again each second.</span></div>`
-    $$('form [data-cancel], .acts .btn').forEach(b => { b.setAttribute('aria-disabled', 'true'); b.title = 'The web service does not answer' })
+    $('#strip').innerHTML = `<div class="strip bad" role="status"><span><b>Not connected.</b> ${why}. You see ${at} UTC; nothing is updated. It is tried again each second.</span></div>`
+    $$('form [data-cancel], .acts .btn').forEach(b => { b.setAttribute('aria-disabled', 'true'); b.title = why })
   }
   if (turn) setInterval(() => { if (!document.hidden && document.activeElement?.tagName !== 'SELECT') renew() }, turn) // an open list would close
   document.addEventListener('visibilitychange', () => { if (!document.hidden && turn) renew() })
