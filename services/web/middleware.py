@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .access.rates import network
 from .access.roles import STREAMS
 from .problems import Refusal, answer
 
@@ -21,8 +24,12 @@ UPLOAD_MOST = 128 << 20
 """Of a multipart body, in bytes."""
 STEP_MOST_S = 30.0
 """For so long the next bytes of a body may fail to come, or an answer fail to be read."""
+PACE_BYTES = 16 << 10
+"""A second: so fast at least a body comes on the whole, beside STEP_MOST_S once. Else one that trickles would hold its place for hours."""
 REQUESTS_MOST = 256
 """At once."""
+SHARE = 2
+"""Of the places for requests, one address has at most this part. Behind a proxy, and on loopback, that may be all who ask."""
 STREAMS_MOST = 1500
 SAFE = ("GET", "HEAD", "OPTIONS")
 REQUEST_ID = "millrace.request"
@@ -172,34 +179,47 @@ class Limits(Middleware):
         self._step_most_s = step_most_s or STEP_MOST_S
         self._most = {False: requests_most, True: streams_most or STREAMS_MOST}
         self._under_way = {False: 0, True: 0}
+        self._of: Counter[str] = Counter()  # requests that are under way, of each address
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         stays = scope["path"].startswith(STREAMS)
+        client = network(scope["client"][0]) if scope.get("client") and not stays else ""
+        share, full = self._most[False] // SHARE, ""
         if self._under_way[stays] >= self._most[stays]:
-            what = "streams are open" if stays else "requests are under way"
-            refusal = Refusal(429, f"{self._most[stays]} {what} already; try again", headers={"Retry-After": "1"})
-            await answer(refusal)(scope, receive, send)
+            full = f"{self._most[stays]} {'streams are open' if stays else 'requests are under way'}"
+        elif client and self._of[client] >= share:
+            full = f"{share} requests of {client} are under way"
+        if full:
+            await answer(Refusal(429, f"{full} already; try again", headers={"Retry-After": "1"}))(scope, receive, send)
             return
         self._under_way[stays] += 1
+        self._of[client] += 1
         try:
             await self._bounded(scope, receive, send)
         finally:
             self._under_way[stays] -= 1
+            self._of[client] -= 1
+            if not self._of[client]:
+                del self._of[client]
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         most = UPLOAD_MOST if headers.get("content-type", "").lower().startswith("multipart/form-data") else BODY_MOST
         closed = {"Connection": "close"}
         too_large = Refusal(413, f"the body is larger than {most} bytes, the most that is taken here", headers=closed)
-        taken, whole = 0, False
+        taken, waited_s, whole = 0, 0.0, False
 
         async def receive_bounded() -> Message:
-            nonlocal taken, whole
+            nonlocal taken, waited_s, whole
             if whole:
                 return await receive()  # waits for the end of the connection
             message: Message | None = None
-            with anyio.move_on_after(self._step_most_s):
+            left_s, began_s = self._step_most_s + taken / PACE_BYTES - waited_s, time.monotonic()
+            with anyio.move_on_after(min(self._step_most_s, left_s)):
                 message = await receive()
+            waited_s += time.monotonic() - began_s
+            if message is None and left_s < self._step_most_s:
+                raise Refusal(408, f"the body comes too slowly: {taken} bytes in {waited_s:.0f} s", headers=closed)
             if message is None:
                 raise Refusal(408, f"no more of the body came for {self._step_most_s:g} s", headers=closed)
             taken += len(message.get("body", b""))
