@@ -279,3 +279,34 @@ def test_an_earlier_answer_is_not_contradicted_after_a_restart() -> None:
     for fact, status in zip(story.facts, (503, 200), strict=True):
         view.fold(fact)
         assert web.get("/api/v1/jobs").status_code == status
+
+
+def test_what_is_over_and_read_is_not_asked_for_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle stream asked the storage for each of its files, twice a second."""
+    monkeypatch.setattr("services.web.api.logs.LOOK_S", 0.001)
+    monkeypatch.setattr("services.web.api.logs.HEARTBEATS", 100)
+    scene.asked.detail = detail("RUNNING", 2)
+    asked, read = [], scene.storage.get_range
+
+    def counted(path: str, start: int, most: int) -> bytes:
+        asked.append(path)
+        return read(path, start, most)
+
+    monkeypatch.setattr(scene.storage, "get_range", counted)
+
+    async def run() -> None:
+        scene.write(b"a")
+        scene.write(b"b", attempt=2)
+        async with Follower(scene.app, "/api/v1/streams/jobs/j/logs") as follower:
+            parts = follower.parts()
+            while await anext(parts) != ": nothing new":
+                pass
+            first, second = (sum(f".{n}/stdout" in path for path in asked) for n in (1, 2))
+            assert first == 2, "its text, and that there is no more"
+            assert 2 < second < 60, "the longer nothing comes, the less often it is asked for"
+            scene.write(b"late")
+            scene.end()
+            rest = [part async for part in parts]
+            assert '"text": "late"' in rest[0] and "event: end" in rest[-1], "at the end all are looked at once more"
+
+    asyncio.run(run())

@@ -22,7 +22,9 @@ from .asking import JobPath, check_ready, wrong_parameter
 
 TEXT, EVENTS = "text/plain; charset=utf-8", "text/event-stream"
 LOOK_S = 0.5
-HEARTBEATS = 30  # looks without anything new
+SLOW, SLOW_FROM = 4, 10
+"""So many times as long it waits between two looks, once so many have brought nothing: each asks the storage for every file."""
+HEARTBEATS = 30  # looks without anything new, or as many times LOOK_S
 PIECE_BYTES = 64 << 10
 REFUSED = responses(400, 404, 429, 503, 504)
 FOLLOWED_MOST = 64
@@ -101,11 +103,16 @@ def logs(view: View, kept: Kept) -> APIRouter:
 
 async def _events(view: View, kept: Kept, job: str, logs: list[Log], wanted: Any, offsets: dict[str, int]) -> AsyncIterator[str]:
     """Who reads slowly keeps one piece; the rest stays in storage."""
-    known, idle = _standing(view, job), 0
+    known, idle, quiet = _standing(view, job), 0, 0
+    read_out: set[str] = set()  # of those that are over, until it is asked anew which there are
     while True:
-        idle += 1
+        steps = 1 if idle < SLOW_FROM else SLOW
+        idle, quiet, passed_over = idle + 1, quiet + steps, False
         for each in logs:
             key = f"{each.task}/{each.subtask}/{each.attempt}/{each.stream}"
+            if key in read_out:
+                passed_over = True
+                continue
             while True:
                 try:
                     text, behind = await kept.threads.queued(functools.partial(kept.text, each, offsets.get(key, 0), PIECE_BYTES))
@@ -113,18 +120,22 @@ async def _events(view: View, kept: Kept, job: str, logs: list[Log], wanted: Any
                     yield _trouble(f"{each.path}: {failure.what}")
                     return
                 if not text:
+                    if each.over:
+                        read_out.add(key)
                     break
                 data = {
                     "task": each.task, "subtask": each.subtask, "attempt": each.attempt, "stream": each.stream,
                     "offset": offsets.get(key, 0), "text": text,
                 }  # fmt: skip
-                offsets[key], idle = behind, 0
+                offsets[key], idle, quiet, steps = behind, 0, 0, 1
                 yield f"event: log\nid: {json.dumps(offsets, separators=(',', ':'))}\ndata: {json.dumps(data)}\n\n"
         now = _standing(view, job)
-        if now is None and all(each.over for each in logs):
+        if now is None and not passed_over and all(each.over for each in logs):
             yield "event: end\ndata: {}\n\n"
             return
         if now != known or (now is None and not all(each.over for each in logs)):
+            idle, steps = 0, 1
+            read_out.clear()
             try:
                 logs, known = await wanted(), now
             except (Refusal, MillraceError) as failure:
@@ -134,10 +145,10 @@ async def _events(view: View, kept: Kept, job: str, logs: list[Log], wanted: Any
                 yield ": the cluster does not answer\n\n"  # those that are known go on, and it is asked again
             if now is None:
                 logs = [Log(**{**vars(each), "over": True}) for each in logs]
-        elif idle >= HEARTBEATS:
-            idle = 0
+        elif quiet >= HEARTBEATS:
+            quiet = 0
             yield ": nothing new\n\n"
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(LOOK_S * steps)
 
 
 def _trouble(detail: str) -> str:
