@@ -470,6 +470,8 @@ class SparkLogs(Shape):
 class Events(Shape):
     events: list[dict[str, Any]]
     """As they stand on job.events."""
+    truncated: bool = False
+    """There are more than 10,000: the first ones are left out."""
 
 
 class LetterRow(Shape):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -51,18 +52,15 @@ def questions(commands: Commands, kept: Kept, spark_history: str) -> APIRouter:
 
     @router.get("/jobs/{job}/events")
     async def events(job: JobPath, wait_s: WaitS = WAIT) -> models.Events:
-        """What has happened to a job, as far back as it is kept, in order."""
+        """What has happened to a job, as far back as it is kept, in order: of very many the last ones."""
 
-        def read(client: Any) -> list[dict[str, Any]]:
+        def read(client: Any) -> models.Events:
             since_ms = client.status(job).accepted_ms
-            found = []
-            for event in client.events(job, history=True, go_on=False, since_ms=since_ms):
-                found.append(event)
-                if len(found) == EVENTS_MOST:
-                    break
-            return found
+            told = client.events(job, history=True, go_on=False, since_ms=since_ms)
+            found: deque[dict[str, Any]] = deque(told, EVENTS_MOST + 1)
+            return models.Events(events=list(found)[-EVENTS_MOST:], truncated=len(found) > EVENTS_MOST)
 
-        return models.Events(events=await commands.call(read, wait_s))
+        return await commands.call(read, wait_s)
 
     @router.get("/schema", responses={})
     async def schema() -> dict[str, Any]:
