@@ -153,3 +153,12 @@ def test_a_vertex_that_was_started_again_has_the_time_of_its_current_attempt() -
         view.fold(fact)
     done = vertex(Source(view, lambda: T0 + 20).job("j").tasks[0])
     assert (done["start-time"], done["end-time"], done["duration"]) == (T0 + 5, T0 + 8, 3)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_of_another_type_is_said_to_be_one(web: TestClient, kind: str) -> None:
+    """It was said to be no object, and the same text was one."""
+    headers = {"Content-Type": kind} if kind else {}
+    for path in (ROUTE, "/api/v1/blocklist/a"):
+        answer = web.put(path, content="{}", headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (415, "urn:millrace:unsupported-media-type"), answer.text

@@ -13,6 +13,7 @@ from millrace.core.messages.client import JOB_ID_PATTERN
 from ..again import Question, keep, told
 from ..changes import Level, Subject
 from ..commands import WAIT_MOST_S, WAIT_S, NoCluster
+from ..parcel import JSON
 from ..problems import Mistake, Refusal
 from ..view import View
 
@@ -71,6 +72,14 @@ async def known_alone(request: Request) -> None:
     if repeated:
         mistakes = [Mistake(place=[name], message=f"it is given {given[name]} times, and taken once") for name in repeated]
         raise Refusal(400, f"{repeated[0]}: {mistakes[0].message}", "invalid-parameter", mistakes)
+
+
+async def json_alone(request: Request) -> None:
+    """A dependency of what takes JSON: else a body of another type would be told to be no object."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    if has_body and not (kind.startswith("application/") and (kind == JSON or kind.endswith("+json"))):
+        raise Refusal(415, f"{kind or 'a body without a Content-Type'} is not taken; send {JSON}")
 
 
 def _is_list(annotation: Any) -> bool:

@@ -14,7 +14,7 @@ from ..changes import Level
 from ..commands import Commands
 from ..problems import responses
 from ..view import View
-from .asking import WAIT, WaitS, only_live, shown
+from .asking import WAIT, WaitS, json_alone, only_live, shown
 
 REFUSED = responses(304, 400, 429, 503)
 HostPath = Annotated[str, Path(pattern=HOST_PATTERN, description="A host, as its TaskManagers name it.")]
@@ -53,7 +53,7 @@ def cluster(view: View, commands: Commands) -> APIRouter:
         """The hosts that are blocked, by name: none of their slots is granted."""
         return shown(request, view, lambda view: {"hosts": view.cluster.blocklist(view.jobs.in_slots())}, Level.ATTEMPT)
 
-    @router.put("/blocklist/{host}", responses=responses(403, 408, 409, 413, 504), dependencies=now)
+    @router.put("/blocklist/{host}", responses=responses(403, 408, 409, 413, 415, 504), dependencies=[*now, Depends(json_alone)])
     async def block(host: HostPath, how: models.Block | None = None, wait_s: WaitS = WAIT) -> BlockedHostInfo:
         """Blocks a host: none of its slots is granted any more, and what runs there goes on. For one that is blocked already this replaces
         what was said before. Answered once it is stored."""

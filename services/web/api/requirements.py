@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from millrace.core.messages.client import VertexRequirement
@@ -13,7 +13,7 @@ from millrace.core.messages.requirements import Count
 from ..commands import Commands
 from ..models import Shape
 from ..problems import responses
-from .asking import WAIT, JobPath, WaitS
+from .asking import WAIT, JobPath, WaitS, json_alone
 
 
 class Rescale(BaseModel):
@@ -47,7 +47,10 @@ def add_requirements(router: APIRouter, commands: Commands) -> None:
         """The parallelism of each vertex of a job that has not ended, and what it may be."""
         return Requirements(job=job, vertices=await commands.call(lambda client: client.requirements(job), wait_s))
 
-    @router.put("/jobs/{job}/requirements", responses=responses(400, 403, 404, 408, 409, 413, 429, 503, 504))
+    @router.put(
+        "/jobs/{job}/requirements", responses=responses(400, 403, 404, 408, 409, 413, 415, 429, 503, 504),
+        dependencies=[Depends(json_alone)],
+    )  # fmt: skip
     async def rescale(job: JobPath, how: Rescale, wait_s: WaitS = WAIT) -> Rescaled:
         """Gives vertices another parallelism: of all that may have several subtasks, or of some by name. What runs begins again, with what
         has finished and stays the same; no restart is spent. The same numbers again change nothing."""
