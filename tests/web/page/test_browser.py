@@ -225,3 +225,18 @@ def test_what_is_typed_outlives_updates_until_it_is_sent(page: tuple[str, Cluste
     view.locator(".fchip[aria-current]", has_text="Finished").wait_for()
     view.close()
     assert said == []
+
+
+def test_a_screen_that_is_refused_is_not_called_live(page: tuple[str, Cluster], chromium: Any) -> None:
+    """A refusal as JSON has no screen in it: the old one stayed, and counted as fresh."""
+    said: list[str] = []
+    view = opened(chromium, 1440, "light", said)
+    view.goto(f"{page[0]}/jobs")
+    assert view.locator("#fresh b").inner_text() == "Live"
+    view.route("**/page/jobs", lambda route: route.fulfill(status=429, content_type="application/problem+json", body="{}"))
+    view.locator("#fresh b", has_text="Not connected").wait_for()
+    assert "The web service answers 429. You see" in view.locator("#strip").inner_text()
+    view.unroute("**/page/jobs")
+    view.locator("#fresh b", has_text="Live").wait_for()
+    view.close()
+    assert [each for each in said if "429" not in each] == []
