@@ -18,6 +18,17 @@ from millrace.io.kafka import admin as kafka_admin
 from millrace.io.kafka.logs import KafkaLogs
 
 
+class Connected:
+    """A client that has a broker."""
+
+    def __init__(self, config: dict[str, Any]) -> None: ...
+
+    def describe_cluster(self, **_: Any) -> Future:
+        asked: Future = Future()
+        asked.set_result(None)
+        return asked
+
+
 @pytest.mark.parametrize("ask", ["log_id", "offsets"])
 def test_who_waits_gets_an_answer_although_the_client_is_replaced_meanwhile(
     ask: str, monkeypatch: pytest.MonkeyPatch
@@ -30,8 +41,8 @@ def test_who_waits_gets_an_answer_although_the_client_is_replaced_meanwhile(
             begun.set()
             return asked
 
-        def list_offsets(self, *args: Any, **more: Any) -> Any:
-            asked = super().list_offsets(*args, **more)
+        def describe_cluster(self, **more: Any) -> Any:
+            asked = super().describe_cluster(**more)
             begun.set()
             return asked
 
@@ -57,9 +68,7 @@ def test_who_waits_gets_an_answer_although_the_client_is_replaced_meanwhile(
 def test_no_answer_of_a_broker_that_hangs_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library ends such a question without an error: with the offset -1001 in it, as a log would have that ends there."""
 
-    class Client:
-        def __init__(self, config: dict[str, Any]) -> None: ...
-
+    class Client(Connected):
         def list_offsets(self, places: dict[Any, Any], **_: Any) -> dict[Any, Future]:
             asked: Future = Future()
             asked.set_result(ListOffsetsResultInfo(-1001, 0, 0))
@@ -76,7 +85,7 @@ def test_a_client_that_knows_no_leader_any_more_is_asked_once(monkeypatch: pytes
     """It stays so for ever; a new one looks again. The same is said of a partition that is not there, which nobody waits for."""
     made: list[object] = []
 
-    class Client:
+    class Client(Connected):
         def __init__(self, config: dict[str, Any]) -> None:
             made.append(self)
 
@@ -99,9 +108,7 @@ def offsets(refusals: int, timeout_s: float, monkeypatch: pytest.MonkeyPatch) ->
     """The answer of a broker that has no leader for the partition, so many times."""
     left = [refusals]
 
-    class Client:
-        def __init__(self, config: dict[str, Any]) -> None: ...
-
+    class Client(Connected):
         def list_offsets(self, places: dict[Any, Any], **_: Any) -> dict[Any, Future]:
             asked: Future = Future()
             if left[0] > 0:
