@@ -247,7 +247,7 @@ def _for_storage(job: Job) -> str | None:
         for each, why, its in decided
         if (each.subtask in its.retry or each.subtask in its.held) and why and why.number >= job.root
     ]  # a failure before the last root is one that was tried again since
-    return f"{OF_STORAGE[errors[-1].condition or ''][0]}: {errors[-1].message}" if errors else None
+    return f"{OF_STORAGE[errors[-1].condition or ''][0]} {errors[-1].message}" if errors else None
 
 
 def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:

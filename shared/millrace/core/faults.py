@@ -35,8 +35,8 @@ CLASSES: dict[str, tuple[str, str]] = {
 NOT_READABLE = "NOT_READABLE"
 """Condition of an error: the cluster's storage does not give a file, whoever asks for which."""
 OF_STORAGE = {
-    "NOT_WRITABLE": ("storage cannot be written", "storage: it waits until it can be written"),
-    NOT_READABLE: ("storage cannot be read", "storage: it waits until it can be read"),
+    "NOT_WRITABLE": ("storage cannot be written:", "storage: it waits until it can be written"),
+    NOT_READABLE: ("storage cannot be read:", "storage: it waits until it can be read"),
 }
 """Conditions of the faults of class STORAGE -> what the job waits for, and what is decided."""
 OF_MEMORY = ("OUT_OF_MEMORY", "MemoryError", "SIGKILL")
