@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -50,7 +51,9 @@ def agent(
 
     def start(name: str) -> TaskManagerProcess:
         command = [sys.executable, "-m", "services.task_manager", "--config", str(config), "--id", name, "--instance", name]
-        return TaskManagerProcess(spawn(command, log=logs / f"{name}.log", env=env, cwd=logs))
+        # The next agent lists none of those that this one leaves: what takes its time to end, or hangs, would be there twice
+        child = spawn(command, log=logs / f"{name}.log", env=env, cwd=logs, death_signal=signal.SIGKILL)
+        return TaskManagerProcess(child)
 
     runs = Agent(start, most=most, claim=logs / "cluster")
     stopping = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import sys
@@ -13,11 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from deploy.agent import Agent, Refused, TaskManagerProcess, machine_holds
 from deploy.agent_http import served
-from deploy.local.processes import spawn
+from deploy.local.downloads import CHECKOUT
+from deploy.local.processes import free_port, is_running, port_is_free, spawn
 from millrace.io.http.server import HttpServer
 from millrace.runtime.settings import BadSettings
 from services.resource_manager.providers import NotProvided, Standalone
@@ -253,6 +256,40 @@ def test_a_task_manager_whose_settings_are_wrong_is_reported_with_what_is_wrong(
     (tmp_path / "log").write_text(capsys.readouterr().err)
     ended = TaskManagerProcess(SimpleNamespace(exit_code=lambda: 2, log=tmp_path / "log")).ended()
     assert ended == f"it ended with 2: unknown setting slotz in {tmp_path}/tm.yaml; did you mean slots?"
+
+
+def test_what_an_agent_started_does_not_outlive_it_though_it_hangs(tmp_path: Path) -> None:
+    """An agent that is started again lists nothing of before: what still ran would be there twice, and count for nobody."""
+    port, config, token_file = free_port(), tmp_path / "settings.yaml", tmp_path / "token"
+    config.touch()
+    token_file.write_text(TOKEN)
+    hangs = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+    program = f"""
+import sys
+from deploy.local import processes
+spawn = processes.spawn
+processes.spawn = lambda argv, **more: spawn([sys.executable, "-c", {hangs!r}, argv[-1]], **more)
+from deploy.cli import main
+main()
+"""
+    command = [sys.executable, "-c", program, "agent", "--config", str(config), "--token-file", str(token_file), "--port", str(port)]
+    with (tmp_path / "agent.log").open("w") as log:
+        agent = psutil.Popen([*command, "--logs", str(tmp_path / "logs")], cwd=CHECKOUT, stdout=log, stderr=log)
+    try:
+        provider = ByAgents([f"http://127.0.0.1:{port}"], TOKEN)
+        await_(lambda: not port_is_free(port))
+        provider.start(W1, 1)
+        await_(lambda: (tmp_path / "logs" / f"{W1}.log").read_text() == "1\n")
+        [started] = agent.children()
+        started.suspend()
+    finally:
+        agent.kill()
+        agent.wait(60)
+    try:
+        await_(lambda: not is_running(started))
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started.kill()
 
 
 def test_more_that_are_kept_than_there_may_be_are_refused(url: str) -> None:
