@@ -25,6 +25,9 @@ def chaos(
         int | None, typer.Option(help="What faults and jobs are drawn from; drawn and printed without.")
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Slots with Spark; without, attempts only take time.")] = False,
+    grows: Annotated[
+        bool, typer.Option("--grows", help="Agents start and stop the TaskManagers as slots are short; agents are killed, too.")
+    ] = False,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Export all logs at the end, for millrace replay.")] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Go on until so many jobs were accepted, and send them faster.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack's folder also when all is well.")] = False,
@@ -36,6 +39,8 @@ def chaos(
     words. The same seed does the same things in the same order; when they meet what is not the seed's. Exit code 1 if
     anything was lost, doubled or contradictory, or ended a process: the evidence is printed, and the stack's folder is left.
     """
+    if spark and grows:
+        raise typer.BadParameter("the slots of TaskManagers that come and go are without Spark", param_hint="--grows")
     os.environ.setdefault("MILLRACE_HOME", str(CHECKOUT / "build" / "chaos"))
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
@@ -44,9 +49,9 @@ def chaos(
     def say(line: str) -> None:
         typer.echo(f"{time.monotonic() - started:7.1f} s  {line}")
 
-    more = (" --spark" if spark else "") + (f" --jobs {jobs}" if jobs else "")
+    more = (" --spark" if spark else "") + (" --grows" if grows else "") + (f" --jobs {jobs}" if jobs else "")
     say(f"seed {seed}: python -m tests.chaos --minutes {minutes:g} --seed {seed}{more}")
-    passed = run(minutes, seed, spark, say, keep, jobs, record)
+    passed = run(minutes, seed, spark, say, keep, jobs, record, grows)
     say("nothing was lost or doubled" if passed else f"FAILED with seed {seed}")
     raise typer.Exit(0 if passed else 1)
 

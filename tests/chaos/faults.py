@@ -32,6 +32,8 @@ KINDS = {
     "etcd killed": 2,
 }
 """What can be done, and how often in proportion."""
+OF_AGENTS = {"agent killed": 8, "agent stopped": 4, "TaskManager killed": 6, "TaskManager stopped": 8}
+"""Besides, or more often, where agents start TaskManagers."""
 
 
 @dataclass
@@ -45,13 +47,15 @@ class Fault:
 
 @dataclass
 class Faults:
-    """`scopes` have leaders; `task_managers` tells the processes of TaskManagers by name. `kill_etcd`: it is one that keeps
+    """`scopes` have leaders; `task_managers` and `agents` tell the processes of those by name. `kill_etcd`: it is one that keeps
     what it acknowledged when it is killed; else it is asked to end."""
 
     stack: Stack
     store: EtcdStore
     scopes: tuple[str, ...]
     task_managers: Callable[[], dict[str, int]]
+    agents: Callable[[], dict[str, int]] | None
+    """None: there are none."""
     kill_etcd: bool
     seed: int
     say: Callable[[str], None]
@@ -62,6 +66,7 @@ class Faults:
     def __post_init__(self) -> None:
         self._draw = random.Random(f"{self.seed} faults")
         self._wakers: list[threading.Timer] = []
+        self.kinds = KINDS | (OF_AGENTS if self.agents is not None else {})
         self._do: dict[str, Callable[[], str | None]] = {
             "leader killed": lambda: self._signal_leader(signal.SIGKILL),
             "leader asked to end": lambda: self._signal_leader(signal.SIGTERM),
@@ -70,6 +75,8 @@ class Faults:
             "lease revoked": self._revoke,
             "TaskManager killed": lambda: self._kill(self._task_manager),
             "TaskManager stopped": lambda: self._stop(self._task_manager),
+            "agent killed": lambda: self._kill(self._agent),
+            "agent stopped": lambda: self._stop(self._agent),
             "Kafka killed": lambda: self._server("kafka.Kafka", signal.SIGKILL),
             "etcd killed": lambda: self._server("etcd", signal.SIGKILL if self.kill_etcd else signal.SIGTERM),
         }
@@ -80,7 +87,7 @@ class Faults:
             if self.done and len(self.done) % BOUT == 0:
                 self.heal()
                 rest()
-            kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
+            kind = self._draw.choices(list(self.kinds), list(self.kinds.values()))[0]
             at_s = time.monotonic()
             with contextlib.suppress(psutil.NoSuchProcess, Unavailable, KeyError):
                 what = self._do[kind]()
@@ -108,7 +115,15 @@ class Faults:
         return name, services[name]
 
     def _task_manager(self) -> tuple[str, int]:
-        processes = self.task_managers()
+        return self._one_of(self.task_managers())
+
+    def _agent(self) -> tuple[str, int]:
+        return self._one_of(self.agents() if self.agents is not None else {})
+
+    def _one_of(self, processes: dict[str, int]) -> tuple[str, int]:
+        """Raises KeyError: there is none just now."""
+        if not processes:
+            raise KeyError("a process")
         name = self._draw.choice(sorted(processes))
         return name, processes[name]
 

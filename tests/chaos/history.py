@@ -21,7 +21,7 @@ INSTANT_S = 1.0  # in which a TaskManager that was stopped and wakes may still h
 HOSTILE = "hostile-"  # so begin ids of jobs, and correlations, of whom nothing good is meant
 FLOOD = "a flood"  # many at once that are no requests: one letter tells of several
 FLOOD_LETTERS = 3  # at least so many have one letter, all together
-KILLS = {"leader killed": -9, "leader or standby killed": -9, "TaskManager killed": -9, "leader asked to end": -15}
+KILLS = {"leader killed": -9, "leader or standby killed": -9, "TaskManager killed": -9, "agent killed": -9, "leader asked to end": -15}
 AGAIN = 75  # exit code of a TaskManager that begins anew: it was declared lost, or fenced itself
 CONSEQUENCES = ("cannot be delivered", "the producer ended")
 """What a service says that ends for its broker's death: of a session with a hole nothing must follow."""
@@ -72,6 +72,8 @@ class History:
     ends: Sequence[End] = ()
     faults: Sequence[tuple[str, str]] = ()
     """(kind, what it was done to), of all that was done."""
+    crowds: Sequence[str] = ()
+    """Moments at which more TaskManagers ran than may, or two of one id."""
 
 
 @dataclass
@@ -116,7 +118,7 @@ def judge(history: History) -> Verdict:
             verdict.lost.append(f"{each.job} was accepted and is not in etcd")
     verdict.lost += unheard(history.hostile, history.replied, history.dead_letters)
     verdict.wrong += _letters(history.hostile, history.dead_letters)
-    verdict.wrong += _uncaused(history.ends, history.faults)
+    verdict.wrong += [*_uncaused(history.ends, history.faults), *history.crowds]
     for each in history.two_at_once:
         woken_s = history.woken.get(each["other_pid"])
         if woken_s is None or not 0 <= each["at_s"] - woken_s <= INSTANT_S:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from deploy.local.etcd import find_etcd
 from deploy.local.stack import Options, Stack
+from millrace.client import Millrace, MillraceError
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Unavailable
@@ -28,12 +31,13 @@ from services.replay.live import Live
 from services.replay.replaying import verify
 from tests.task_manager.timed import TWO_AT_ONCE
 
+from .agents import Agents
 from .ends import Ends
-from .faults import KINDS, Fault, Faults
+from .faults import Faults
 from .history import HOSTILE, History, Verdict, judge, unheard
 from .hostile import Hostile
 from .load import CALM, DENSE, Load
-from .task_managers import TaskManagers
+from .task_managers import Kept, TaskManagers
 
 SHARDS, TASK_MANAGERS, SLOTS = 2, 2, 4
 PEACE_S = 90.0
@@ -45,20 +49,22 @@ patient = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_dela
 
 
 def run(
-    minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0, record: Path | None = None
+    minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0, record: Path | None = None, grows: bool = False
 ) -> bool:
     """Whether nothing was violated. Prints what happened by `say`. `jobs`: it goes on until so many were accepted. `record`: the
-    file that all logs are exported to."""
+    file that all logs are exported to. `grows`: agents start and stop TaskManagers."""
     stack = Stack("chaos")
     stack.down(purge=True)
-    options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark else 1, shards=SHARDS, standbys=1)
+    options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark or grows else 1, shards=SHARDS, standbys=1)
     passed = False
+    ends = Ends(stack)
+    count, slots = 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS
+    kept = Agents(stack, ends.note) if grows else TaskManagers(stack, count, slots, ends.note)
     try:
-        stack.up(options, say, foreground=True)
-        ends = Ends(stack)
-        count, slots = 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS
-        with ends, TaskManagers(stack, count, slots, ends.note) as timed:
-            passed = _run(stack, timed, ends, minutes, seed, spark, say, jobs, record)
+        with mock.patch.dict(os.environ, kept.settings() if isinstance(kept, Agents) else {}):
+            stack.up(options, say, foreground=True)
+        with ends, kept:
+            passed = _run(stack, kept, ends, minutes, seed, spark, say, jobs, record)
         return passed
     finally:
         if keep or not passed:
@@ -69,7 +75,7 @@ def run(
 
 
 def _run(
-    stack: Stack, timed: TaskManagers, ends: Ends, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
+    stack: Stack, kept: Kept, ends: Ends, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
 ) -> bool:
     facts = stack.facts()
     store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
@@ -80,12 +86,15 @@ def _run(
         say("note: this etcd may lose writes when it is killed, so it is asked to end instead: see 'make etcd'")
 
     def task_managers() -> dict[str, int]:
+        if isinstance(kept, Agents):
+            return dict(kept.running())
         if not spark:
-            return {name: timed.pid(name) for name in timed.names}
+            return kept.pids()
         services = stack.facts()["services"]
         return {name: each["pid"] for name, each in services.items() if name.startswith("task-manager")}
 
-    faults = Faults(stack, store, scopes, task_managers, kill_etcd, seed, say)
+    agents = kept if isinstance(kept, Agents) else None
+    faults = Faults(stack, store, scopes, task_managers, agents.pids if agents else None, kill_etcd, seed, say)
     load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
     hostile = Hostile(facts["kafka_bootstrap"], seed, spark)
     with load, hostile:
@@ -108,6 +117,8 @@ def _run(
             _await(what, found, PEACE_S, lambda: _left(store))
         except TimeoutError as failure:
             problems.append(str(failure))
+    if agents is not None:
+        problems += _not_settled(agents, store, kafka)
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
     replied, letters = _answers(kafka)
     history = History(
@@ -117,16 +128,19 @@ def _run(
         failures=load.failures if not spark else {},
         cancels=load.cancels,
         dead_letters=letters,
-        two_at_once=_lines(timed.lives / TWO_AT_ONCE),
+        two_at_once=_lines(kept.lives / TWO_AT_ONCE),
         woken=faults.woken,
         hostile=hostile.sent,
         replied=replied,
         ends=ends.seen,
         faults=[(fault.kind, fault.what) for fault in faults.done],
+        crowds=agents.crowds if agents is not None else (),
     )
     verdict = judge(history)
-    _tell(verdict, faults.done, load, say)
+    _tell(verdict, faults, load, say)
     _tell_of_strangers(history, say)
+    if agents is not None:
+        _tell_of_workers(kafka, say)
     problems += _replayed(facts, record, say)  # which takes long where there was much
     for each in (*problems, *verdict.violations):
         say(f"VIOLATION: {each}")
@@ -175,6 +189,25 @@ def is_whole(stack: Stack, scopes: tuple[str, ...]) -> bool:
     roles = sorted((scope["scope"], scope["role"]) for each in health for scope in each.get("scopes", ()))
     wanted = sorted((scope, role) for scope in scopes for role in ("leader", "standby"))
     return roles == wanted and all(each.get("status") == "ok" for each in health)
+
+
+def _not_settled(agents: Agents, store: EtcdStore, kafka: str) -> Iterator[str]:
+    """What is wrong with the TaskManagers in the end."""
+    last = ""
+
+    def settled() -> bool:
+        nonlocal last
+        try:
+            last = agents.problem(store, client)
+        except (Unavailable, MillraceError, OSError) as failure:
+            last = f"{type(failure).__name__}: {failure}"
+        return not last
+
+    with Millrace(kafka, timeout_s=60) as client:
+        try:
+            _await("the TaskManagers that are kept, and no other", settled, PEACE_S)
+        except TimeoutError as failure:
+            yield f"{failure}: {last}"
 
 
 def _left(store: EtcdStore) -> int:
@@ -240,17 +273,25 @@ def _tell_of_strangers(history: History, say: Say) -> None:
     say(f"ends of processes {len(history.ends)}, of which by their own code: {dict(told) or 'none'}")
 
 
+def _tell_of_workers(kafka: str, say: Say) -> None:
+    changes = {each["count"]: each for each in topic_records(kafka, "cluster.events", SHARDS) if each["type"] == "WorkerChanged"}
+    say(f"TaskManagers that come and go: {dict(Counter(each['state'] for each in changes.values()))}")
+    why = Counter(each["reason"].partition(":")[0] for each in changes.values() if each["state"] == "STOPPING")
+    say(f"they were stopped for: {dict(why)}")
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _tell(verdict: Verdict, done: list[Fault], load: Load, say: Say) -> None:
+def _tell(verdict: Verdict, faults: Faults, load: Load, say: Say) -> None:
+    done = faults.done
     ways = Counter(load.answers.values())
     say(f"faults {len(done)}: {dict(Counter(fault.kind for fault in done))}")
     say(f"jobs submitted {verdict.submitted} ({dict(ways)}), accepted {verdict.accepted}, ended {verdict.ended}")
     say(f"lost {len(verdict.lost)}, doubled {len(verdict.doubled)}, otherwise wrong {len(verdict.wrong)}")
     say(f"attempts moved from a lost TaskManager {verdict.moved}")
-    untouched = sorted({fault.kind for fault in done} ^ set(KINDS))
+    untouched = sorted({fault.kind for fault in done} ^ set(faults.kinds))
     if untouched:
         say(f"note: not drawn this time, or not possible: {', '.join(untouched)}")
     recovered: dict[str, list[float]] = defaultdict(list)
