@@ -78,7 +78,7 @@ def run_application(
         local.down(purge=not keep)
         if keep and local.folder.exists():
             (local.folder / KEPT).touch()
-            print(f"kept: {local.folder}; look at it: millrace history {local.folder / 'storage'}", file=sys.stderr)
+            print(f"kept: {local.folder}; look at it: millrace history --storage {local.folder / 'storage'}", file=sys.stderr)
     raise typer.Exit(code)
 
 

@@ -13,6 +13,7 @@ from deploy.cli import app as program
 from deploy.cli.application import KEPT, PREFIX, _sweep
 from deploy.local.errors import LocalError
 from millrace.cli.exits import Exit
+from tests.docs.commands import assert_taken
 
 NAME = f"{PREFIX}{os.getpid()}-0a0b"
 GRAPH = 'name: one\nvertices:\n  one: {sql: "SELECT 1 AS a"}\n'
@@ -119,7 +120,9 @@ def test_its_folder_can_be_kept(scene: SimpleNamespace, capsys: pytest.CaptureFi
     assert run("graph.yaml", "--keep", "--quiet") == 0
     assert scene.did[-1] == ("down", False) and (scene.folder / KEPT).exists()
     storage = scene.folder / "storage"
-    assert capsys.readouterr().err == f"kept: {scene.folder}; look at it: millrace history {storage}\n"
+    command = f"millrace history --storage {storage}"
+    assert capsys.readouterr().err == f"kept: {scene.folder}; look at it: {command}\n"
+    assert_taken(command)
 
 
 def test_what_a_killed_one_left_goes_at_the_next_run_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

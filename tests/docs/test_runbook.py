@@ -5,34 +5,21 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from deploy.cli.app import app
+from .commands import assert_taken
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "runbook.md").read_text()
-PAGES = [
-    ROOT / name
-    for name in (
-        "README.md",
-        "docs/runbook.md",
-        "docs/operate.md",
-        "docs/submitting.md",
-        "docs/publishing.md",
-        "docs/messages.md",
-    )
-]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = sorted(
     {
         command
         for page in PAGES
         for command in re.findall(
-            r"(?:^    |^\$ |`)(millrace [^`#;>\n]+?)(?:`|\s*[#;>]|\s*$)", page.read_text(), re.MULTILINE
+            r"(?:^    (?:\$ )?|^\$ |`)(millrace [^`#;>\n]+?)(?:`|\s*[#;>]|\s*$)", page.read_text(), re.MULTILINE
         )
     }
 )
@@ -53,13 +40,7 @@ def said() -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_exists_with_its_options(command: str) -> None:
-    words = shlex.split(command)[1:]
-    found: Any = typer.main.get_command(app)
-    while words and hasattr(found, "commands"):
-        assert words[0] in found.commands, command
-        found = found.commands[words.pop(0)]
-    options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    assert {word.split("=")[0] for word in words if word.startswith("-")} <= options, command
+    assert_taken(command)
 
 
 def test_the_commands_are_found() -> None:
