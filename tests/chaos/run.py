@@ -8,7 +8,7 @@ import os
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -108,15 +108,7 @@ def _run(
     problems = [*load.errors, *hostile.errors]
     peace_s = time.monotonic()
     kafka = facts["kafka_bootstrap"]
-    for what, found in (
-        ("every replica to be back", lambda: is_whole(stack, scopes)),
-        ("another accepted job to end", lambda: _all_ended(store, hostile)),
-        ("an answer to every hostile request", lambda: not unheard(hostile.sent, *_answers(kafka))),
-    ):
-        try:
-            _await(what, found, PEACE_S, lambda: _left(store))
-        except TimeoutError as failure:
-            problems.append(str(failure))
+    problems += _come_to_rest(stack, store, scopes, hostile)
     if agents is not None:
         problems += _not_settled(agents, store, kafka)
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
@@ -146,6 +138,21 @@ def _run(
         say(f"VIOLATION: {each}")
     store.close()
     return not (problems or verdict.violations) and "accepted" in load.answers.values()
+
+
+def _come_to_rest(stack: Stack, store: EtcdStore, scopes: Sequence[str], hostile: Hostile) -> list[str]:
+    """What does not, in PEACE_S each."""
+    kafka, problems = stack.facts()["kafka_bootstrap"], []
+    for what, found in (
+        ("every replica to be back", lambda: is_whole(stack, scopes)),
+        ("another accepted job to end", lambda: _all_ended(store, hostile)),
+        ("an answer to every hostile request", lambda: not unheard(hostile.sent, *_answers(kafka))),
+    ):
+        try:
+            _await(what, found, PEACE_S, lambda: _left(store))
+        except TimeoutError as failure:
+            problems.append(str(failure))
+    return problems
 
 
 @patient
