@@ -37,6 +37,7 @@ from tests.simulation.audit import assert_parked, audit
 from tests.simulation.blocking import Blocker
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
+from tests.simulation.modules import Modules
 from tests.simulation.slots import Timing
 from tests.simulation.strangers import Stranger
 
@@ -103,6 +104,7 @@ class Trial:
         self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim, self.waits, self.after)
         self.cluster.between = None if self.paced else self.done.step
         self._flows = not self.cluster.world.stalls
+        self._modules = Modules(self.cluster)
         self._known, self._known_ms, self._known_rounds = (0, 0, 0), 0, 0
         self._to_submit = list(self.jobs)
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
@@ -185,8 +187,9 @@ class Trial:
             assert job in self._canceled or "JobCanceled" not in kinds, f"[R30]: {job} is canceled by a request that was refused"
 
     def _look(self) -> None:
-        """I10: when all is well again, jobs go on."""
+        """I10: when all is well again, jobs go on. Meanwhile they have what they use."""
         cluster, now_ms = self.cluster, self.cluster.world.clock.now_ms()
+        self._modules.look()
         facts = self._facts()
         if facts != self._known:
             self._known_rounds = cluster.rounds

@@ -118,6 +118,10 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a copied graph keeps its acceptance": (STRANGE,),
     "what others write over stays": (STRANGE,),
     "what is gone counts as deleted": (STRANGE,),
+    "modules are not kept": (here("kill", aim="dispatcher", faults=2, graphs=(joined,)),),
+    "what stands is taken for another": (
+        here("kill", "answers", aim="dispatcher", after=("PutJobGraph", "JobGraphStored"), waits=SOON, stalls=0.1, graphs=(joined,)),
+    ),
     "kept data are deleted": (REPAIRED,),
     "kept rows are looked for in vain": (REPAIRED,),
     "a task is kept by its name": (REPAIRED,),

@@ -117,6 +117,24 @@ def a_put_overwrites() -> None:
     ports.JobStore._put_batch = put_batch
 
 
+@mutant(30, "dispatcher/ports.py:JobStore._keep_modules", "a job is accepted whose files go with the uploads")
+def modules_are_not_kept() -> None:
+    ports.JobStore._keep_modules = lambda self, effect: True
+
+
+@mutant(18, "dispatcher/ports.py:JobStore.put_graphs", "a job that is stored already has its files deleted as those of another one")
+def what_stands_is_taken_for_another() -> None:
+    def put_graphs(original: Any, self: Any, given: Any, fence: Any) -> Any:
+        before = [self._store.get(ports.key_of(effect.job)) for effect in given]
+        outcomes = original(self, given, fence)
+        for effect, entry in zip(given, before, strict=True):
+            if entry is not None:
+                cleaning.delete_tree(self._storage, effect.job, f"blobs/{effect.job}/{effect.stored.acceptance}")
+        return outcomes
+
+    around(ports.JobStore, "put_graphs", put_graphs)
+
+
 @mutant(18, "dispatcher/core/retirement.py:tombstone", "what is cleaned up is forgotten, and runs again when it is asked for again")
 def no_tombstone_is_left() -> None:
     def clean(original: Any, self: Any, given: Any, fence: Any) -> Any:
