@@ -28,8 +28,10 @@ PACE_BYTES = 16 << 10
 """A second: so fast at least a body comes on the whole, beside STEP_MOST_S once. Else one that trickles would hold its place for hours."""
 REQUESTS_MOST = 256
 """At once."""
+LOOPBACK = ("127.0.0.1", network("::1"))
 SHARE = 2
-"""Of the places for requests, one address has at most this part. Behind a proxy, and on loopback, that may be all who ask."""
+"""Of the places for requests, one address has at most this part: behind a proxy that may be all who ask. On loopback clients cannot be told
+apart, and none of them is a stranger: they have all places."""
 STREAMS_MOST = 1500
 SAFE = ("GET", "HEAD", "OPTIONS")
 REQUEST_ID = "millrace.request"
@@ -165,6 +167,12 @@ class SameOrigin(Middleware):
             await self._app(scope, receive, send)
 
 
+def _stranger(client: tuple[str, int] | None) -> str:
+    """Of whom a request is; empty: of a client on loopback, or it is not known."""
+    of = network(client[0]) if client else ""
+    return "" if of in LOOPBACK else of
+
+
 class Limits(Middleware):
     """Bounds a request in bytes, in time, and in number. Streams, below STREAMS, are counted apart: they stay."""
 
@@ -183,7 +191,7 @@ class Limits(Middleware):
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         stays = scope["path"].startswith(STREAMS)
-        client = network(scope["client"][0]) if scope.get("client") and not stays else ""
+        client = _stranger(scope.get("client")) if not stays else ""
         share, full = self._most[False] // SHARE, ""
         if self._under_way[stays] >= self._most[stays]:
             full = f"{self._most[stays]} {'streams are open' if stays else 'requests are under way'}"

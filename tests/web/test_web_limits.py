@@ -63,6 +63,12 @@ def test_one_address_leaves_places_for_the_others() -> None:
         for each in half + many:
             each.done.cancel()
         await asyncio.gather(*(each.done for each in half + many), return_exceptions=True)
+        near = [Asked(limits, address, [b"a", None]) for address in ("127.0.0.1", "::1") for _ in range(4)]
+        await asyncio.sleep(0.05)
+        assert [each.status for each in near] == [0] * 8, "on loopback all clients have one address"
+        for each in near:
+            each.done.cancel()
+        await asyncio.gather(*(each.done for each in near), return_exceptions=True)
         after = Asked(limits, "192.0.2.1", [b"a"])
         await after.done
         assert after.status == 200 and not limits._of, "what has ended is not counted"
