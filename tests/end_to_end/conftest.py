@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.stack import Options
 from millrace.runtime.traces import ENDPOINTS
-from tests.end_to_end.running import RUNNING, RunningStack, processes_of
+from tests.end_to_end.running import RUNNING, RunningStack, described, processes_of
 from tests.io.of_traces import Collector
 
 
@@ -44,7 +44,7 @@ def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     deadline = time.monotonic() + 90
     while (left := processes_of(home)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert [(process.pid, process.cmdline()) for process in left] == []
+    assert not left, "they live on, the oldest first:\n" + "\n".join(described(process) for process in left)
 
 
 @pytest.fixture(scope="package")

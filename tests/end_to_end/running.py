@@ -402,3 +402,12 @@ def processes_of(folder: Path) -> list[psutil.Process]:
         if process.pid != os.getpid() and any(str(folder) in text for text in texts) and is_running(process):
             found.append(process)
     return found
+
+
+def described(process: psutil.Process) -> str:
+    """One line that says of a living process where it stands in its family, since when, and what it is."""
+    with contextlib.suppress(psutil.Error):
+        age_s = time.time() - process.create_time()
+        line = f"{process.pid} below {process.ppid()}, {process.status()}, {age_s:.0f} s old: {' '.join(process.cmdline())}"
+        return line if len(line) < 400 else f"{line[:200]} ... {line[-200:]}"
+    return f"{process.pid} has ended meanwhile"
