@@ -409,5 +409,5 @@ def described(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         age_s = time.time() - process.create_time()
         line = f"{process.pid} below {process.ppid()}, {process.status()}, {age_s:.0f} s old: {' '.join(process.cmdline())}"
-        return line if len(line) < 400 else f"{line[:200]} ... {line[-200:]}"
+        return line if len(line) < 200 else f"{line[:120]} ... {line[-70:]}"
     return f"{process.pid} has ended meanwhile"
