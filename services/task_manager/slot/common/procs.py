@@ -74,7 +74,7 @@ def fork(run: Callable[[], None], keep: Iterable[int] = ()) -> int:
     code = 70
     try:
         signal.set_wakeup_fd(-1)
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP, signal.SIGALRM):
             signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         die_with(parent)
@@ -140,7 +140,7 @@ def kill_below(root: int, apart_from: Iterable[int] = (), within_s: float = 2.0)
     """Kills all descendants of ``root``, again and again until none lives: one that forks meanwhile is caught next time.
 
     The trees of ``apart_from`` are spared. Returns what lives on: another user's processes (a job called ``sudo``), and what is stuck in
-    the kernel after ``within_s``.
+    the kernel after ``within_s``. Who started them waits for them: a child that is waited for here would be missed there.
     """
     spared = list(apart_from)
     return _kill_all(lambda: below(root, spared), within_s)
@@ -162,9 +162,6 @@ def _kill_all(living: Callable[[], list[int]], within_s: float) -> list[int]:
         if late:
             return pids
         signalled.update(ours)
-        for pid in ours:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
         time.sleep(0.001)
 
 

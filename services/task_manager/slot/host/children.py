@@ -77,9 +77,17 @@ class Child:
         return json.loads(line)
 
     async def _within(self, step: Coroutine[Any, Any, Any], within_s: float) -> Any:
+        """Not by `asyncio.wait_for`: before Python 3.12 that loses a cancellation which comes in the moment of the answer."""
+        answer = asyncio.ensure_future(step)
         try:
-            return await asyncio.wait_for(step, within_s)
-        except asyncio.TimeoutError:
+            await asyncio.wait({answer}, timeout=within_s)
+        finally:
+            if not answer.done():
+                answer.cancel()
+                await asyncio.wait({answer})
+        try:
+            return answer.result()
+        except asyncio.CancelledError:
             raise ChildLost("it does not answer") from None
         except OSError:
             raise ChildLost("it ended") from None

@@ -29,19 +29,23 @@ if __name__ == "__main__":  # loaded under a private name, so that no name of ou
     sys.exit(importlib.import_module("_millrace_slot.host.main").main())
 
 import asyncio
+import contextlib
 import importlib
 import json
 import signal
+from types import FrameType
 from typing import Any
 
 from ..common import jvm, procs
 from ..common.config import SlotConfig
+from . import last_resort
 from .life import Host
 from .out import Out, Stopped
 from .preload import Broken, preload
 from .watchdog import watchdog
 
 _LINE_BYTES = 64 << 20
+_AGAIN_S = 8.0  # more than a life that was cancelled waits for its JVM
 
 
 async def _main(out: Out, commands: Any) -> None:
@@ -68,13 +72,30 @@ async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
     lowering = asyncio.ensure_future(_lower_session())
     life = asyncio.ensure_future(host.live(driver))
     stop = asyncio.ensure_future(_take_orders(reader, host))
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signum, stop.cancel)
+    _on_signals(stop)
     beats = asyncio.ensure_future(watchdog(int(sys.argv[2]), host.attempts))
     await asyncio.wait({life, stop, beats}, return_when=asyncio.FIRST_COMPLETED)
+    last_resort.arm()
     lowering.cancel()
     if life.done():
         life.result()
+    while not life.done():  # asked again: what a JVM's end raises in the same moment takes the place of a cancellation
+        life.cancel()
+        await asyncio.wait({life}, timeout=_AGAIN_S)
+
+
+def _on_signals(stop: asyncio.Future[None]) -> None:
+    """Has a signal that asks for the end cancel `stop`, and bounds the end from that moment, also where the loop has no turn. It holds
+    for as long as the process lives: a handler of the loop's goes with that, and a signal that came later killed a host that cleaned."""
+    loop = asyncio.get_running_loop()
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        last_resort.arm()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(stop.cancel)
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, end)
 
 
 async def _lower_session() -> None:
@@ -108,6 +129,7 @@ def main() -> int:
     except (Stopped, KeyboardInterrupt):
         pass
     finally:
+        last_resort.arm()
         procs.kill_below(os.getpid())
         out.finish()
     return 0
