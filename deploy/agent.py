@@ -25,11 +25,6 @@ STOP_S = 6.0  # for a TaskManager; 5 is what it promises
 MOST = 16  # TaskManagers that a machine of any size is given by itself
 
 
-def machine_cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def machine_holds(slots: int, heap_mb: int | None, cores: int, memory: int) -> int:
     """How many TaskManagers of so many slots use a machine up: its cores, and half of its memory in bytes, with the heap that one of
     them alone would have."""

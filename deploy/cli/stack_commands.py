@@ -176,11 +176,11 @@ def _task_managers(options: dict[str, Any], known: bool, exactly: int | None, le
         raise typer.BadParameter(f"{most} is less than --min {least}", param_hint="--max")
     if known and least is None and most is None:
         return {}
-    from deploy.agent import machine_cores, machine_holds
-    from millrace.runtime.inspection import memory_bytes
+    from deploy.agent import machine_holds
+    from millrace.runtime.machine_limits import memory_bytes, usable_cores
 
     low = options["task_managers"] if least is None else least
-    high = most or options["task_managers_most"] or machine_holds(options["slots"], options["heap_mb"], machine_cores(), memory_bytes())
+    high = most or options["task_managers_most"] or machine_holds(options["slots"], options["heap_mb"], usable_cores(), memory_bytes())
     return {"task_managers": min(low, high) if least is None else low, "task_managers_most": max(low, high) if most is None else most}
 
 

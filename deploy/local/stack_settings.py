@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from ruamel.yaml import YAML
 
 from millrace.runtime.flink_settings import in_our_names
-from millrace.runtime.inspection import memory_bytes
+from millrace.runtime.machine_limits import memory_bytes, usable_cores
 from millrace.runtime.settings import SERVICES, BadSettings, ServiceSettings, did_you_mean, merged, read_file
 from services.task_manager.settings import TaskManagerSettings, heap_of
 
@@ -115,7 +114,7 @@ def _provided(options: Options, agent: Served, own: dict[str, Any]) -> dict[str,
         "provider": "process", "agents": [agent.url], "agent_token": agent.token,
         "task_managers_min": options.task_managers, "task_managers_max": options.most,
         "worker_slots": options.slots, "worker_memory_mb": _heap_mb(options),
-        "worker_slot_cores": options.cores or os.cpu_count() or 1, "worker_slot_extras": extras,
+        "worker_slot_cores": options.cores or usable_cores(), "worker_slot_extras": extras,
     }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -14,8 +13,8 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from millrace.core.profile import ExtraCounts
-from millrace.runtime.inspection import memory_bytes
 from millrace.runtime.logs import tells_of_secret
+from millrace.runtime.machine_limits import memory_bytes, usable_cores
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import State
@@ -42,8 +41,8 @@ class TaskManagerSettings(ServiceSettings):
     )
     slots: int = Field(2, ge=1, le=1000, description="How many tasks run at once; each slot is a JVM of its own.")
     cores: int | None = Field(
-        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of the machine, which slots share. "
-        "A job may ask for them as cores."
+        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of the machine, or of its container, "
+        "which slots share. A job may ask for them as cores."
     )
     heap_mb: int | None = Field(
         None,
@@ -129,7 +128,7 @@ class TaskManagerSettings(ServiceSettings):
             "host": socket.gethostname(),
             "allocation_timeout_ms": self.allocation_timeout_ms,
             "slots_memory_mb": [self.slot_heap_mb] * self.slots,
-            "slot_cores": self.cores or os.cpu_count() or 1,
+            "slot_cores": self.cores or usable_cores(),
             "slot_extras": dict(self.slot_extras),
         }
 

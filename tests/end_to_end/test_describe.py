@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from deploy.cli.app import app
 from millrace.client import NotFound, Unavailable
+from millrace.runtime.machine_limits import usable_cores
 from tests.end_to_end.running import Held, RunningStack, processes_of, until
 from tests.end_to_end.test_operating import Web, web, web_process  # noqa: F401  # fixtures
 
@@ -59,7 +60,7 @@ def test_a_task_manager_tells_of_its_process_and_of_the_job_in_its_slot(
     described = running.client.task_manager(name).describe()
     status, (slot,) = described.status, described.slots
     own = psutil.Process(running.pid(name))
-    assert (status.pid, status.service, status.cores) == (own.pid, "task-manager", psutil.cpu_count())
+    assert (status.pid, status.service, status.cores) == (own.pid, "task-manager", usable_cores())
     assert abs(status.started_ms / 1000 - own.create_time()) < 5 and 10 << 20 < status.resident < status.memory
     assert (slot.state, slot.job, slot.attempt_state, described.total) == ("ACTIVE", job, "RUNNING", 1)
     assert slot.jvm is not None and slot.jvm.heap.max is not None and 256 << 20 < slot.jvm.heap.max <= 512 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -43,7 +42,8 @@ def test_a_heap_that_nobody_chose_is_a_share_of_half_the_memory(
 
 
 def test_a_slot_whose_cores_nobody_chose_has_all_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 24)
+    """In a container so many as that may use: a job that asks for more would get a slot that does not have them."""
+    monkeypatch.setattr(settings_module, "usable_cores", lambda: 24)
     settings = TaskManagerSettings(slots=3)
     assert settings.slot_config(0).master == "local[*]" and settings.deciding()["slot_cores"] == 24
     few = TaskManagerSettings(slots=3, cores=2)

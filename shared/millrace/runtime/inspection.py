@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -45,6 +44,7 @@ from millrace.core.messages.processes import (
 from millrace.io.storage.store import Storage, StorageError
 
 from . import own_logs
+from .machine_limits import memory_bytes, usable_cores
 from .own_logs import Log
 
 FOLDER = "logs/asked"
@@ -114,7 +114,7 @@ class Inspector:
                 python=platform.python_version(),
                 system=platform.platform()[:TEXT_MOST],
                 started_ms=int(process.create_time() * 1000),
-                cores=os.cpu_count() or 0,
+                cores=usable_cores(),
                 memory=memory_bytes(),
                 memory_free=int(psutil.virtual_memory().available),
                 resident=int(process.memory_info().rss),
@@ -200,16 +200,6 @@ class Answers:
             answer = NoAnswer(kind="internal", reason=f"a fault of Millrace: {type(failure).__name__}")
         self._free.release()
         on_answer(answer)
-
-
-def memory_bytes() -> int:
-    """What this process may use: the machine's memory, or its container's limit."""
-    whole = int(psutil.virtual_memory().total)
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return whole
-    return min(whole, int(limit)) if limit.isdecimal() else whole
 
 
 def own_threads() -> ThreadDump:
