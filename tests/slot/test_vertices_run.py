@@ -275,6 +275,21 @@ def test_executors_that_are_yet_to_come_are_not_taken_for_few_cores(master: str,
     assert sizing.get("spark.sql.shuffle.partitions") == partitions and sizing["spark.sql.adaptive.enabled"] == "true"
 
 
+@pytest.mark.parametrize(("slot", "job", "set_for_it"), [
+    ({}, {}, {"partitions": "1", "enabled": "false"}),
+    ({"spark.sql.shuffle.partitions": "50"}, {}, {"enabled": "false"}),
+    ({"spark.sql.adaptive.enabled": "true"}, {"spark.sql.shuffle.partitions": "3"}, {}),
+])  # fmt: skip
+def test_what_the_settings_of_the_slot_say_stands(slot: dict[str, str], job: dict[str, str], set_for_it: dict[str, str]) -> None:
+    """It was the operator's, and a figure by the size of the data took its place."""
+    done: list[tuple[str, str]] = []
+    context = SimpleNamespace(_conf=SimpleNamespace(contains=slot.__contains__), master="local[2]", defaultParallelism=2)
+    session = SimpleNamespace(sparkContext=context, conf=SimpleNamespace(set=lambda key, value: done.append((key.split(".")[-1], value))))
+    spec: Any = {"conf": job}
+    attempt_run._apply(attempt_run._sizing(session, 1), spec, [session])
+    assert dict(done) == set_for_it
+
+
 def test_partitions_follow_the_size_of_the_input(attempts: Attempts, tmp_path: Path) -> None:
     """Little: one partition; much: enough for all cores; what the job sets itself stays."""
     code = (

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from ..attempt_wire import AttemptReport, AttemptSpec, OutputReport, OutputSpec, ResultRows, VertexSpec
+from ..common.attach import ADAPTIVE, PARTITIONS
 from ..common.conf import classify_conf, is_remote
 from ..common.config import Dirs
 from ..common.left import REPORT_FILE_BYTES_MAX
@@ -97,21 +98,22 @@ def _sizing(session: Any, input_bytes: int | None) -> dict[str, str]:
     yet to come: where nothing is known of the size either, Spark's own number stands.
     """
     if input_bytes is None and is_remote(session.sparkContext.master):
-        return {"spark.sql.adaptive.enabled": "true"}
+        return {ADAPTIVE: "true"}
     cores = max(1, session.sparkContext.defaultParallelism)
     small = input_bytes is not None and input_bytes <= SMALL_BYTES
     if small:
         partitions = 1 if input_bytes else cores
     else:
         partitions = min(max(2 * cores, -(-(input_bytes or 0) // BYTES_PER_PARTITION)), MAX_PARTITIONS)
-    return {"spark.sql.shuffle.partitions": str(partitions), "spark.sql.adaptive.enabled": "false" if small else "true"}
+    return {PARTITIONS: str(partitions), ADAPTIVE: "false" if small else "true"}
 
 
 def _apply(sizing: dict[str, str], spec: AttemptSpec, sessions: list[Any]) -> dict[str, str]:
-    """Sets them where the job says nothing itself; returns them."""
-    for session in sessions:
-        for key, value in sizing.items():
-            if key not in spec["conf"]:
+    """Sets them where neither the job says anything nor the settings of the slot; returns them."""
+    given = sessions[0].sparkContext._conf  # what PySpark gives to everybody is a copy of each of them, by calls to the JVM
+    for key, value in sizing.items():
+        if key not in spec["conf"] and not given.contains(key):
+            for session in sessions:
                 session.conf.set(key, value)
     return sizing
 

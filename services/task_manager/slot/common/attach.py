@@ -18,6 +18,9 @@ _MEANINGS = ("yc", "ym", "yp")
 """How Py4J's answers begin that a name is a class, a method or a package. Others refer to an object of the one who asked."""
 _VARIABLES = "spark.executorEnv.*"
 
+PARTITIONS = "spark.sql.shuffle.partitions"
+ADAPTIVE = "spark.sql.adaptive.enabled"
+
 _WORKERS: dict[str, str] = {}
 """Environment variables that Spark gives to the Python workers of this process's jobs, whichever of its contexts runs them."""
 
@@ -111,7 +114,10 @@ def _attached(gateway: Any, application_id: str, known: Known) -> Any:
     found = jsc.sc().applicationId()
     if found != application_id or jsc.sc().isStopped():
         raise OtherContext(f"The JVM runs {found}, not {application_id}, or stopped it.")
-    context = SparkContext(gateway=gateway, jsc=jsc, conf=_attached_conf(jsc, known["settings"]))
+    conf = _attached_conf(jsc, known["settings"])
+    context = SparkContext(gateway=gateway, jsc=jsc, conf=conf)
+    for key in (PARTITIONS, ADAPTIVE):  # each attempt wants to know whether the slot's settings have them
+        conf.contains(key)
     session = SparkSession(context, jsession)
     _own_session_only(gateway, jsc)
     return session
