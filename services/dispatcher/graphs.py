@@ -103,7 +103,7 @@ class Listening:
         self._suspects: dict[str, _Suspect] = {}
         self._refused: dict[str, Refusal] | None = None
         """Job -> what its key is known to be refused for, by this term or one before. None: not read yet."""
-        self._told: deque[tuple[str, Refusal, list[Problem]]] = deque()
+        self._recorded: deque[tuple[str, Refusal, list[Problem]]] = deque()
         """Refusals that the log has, to be noted: noted first, one would be told to nobody if this process ended before Kafka had it."""
         self._watch: Callable[[], None] | None = None
         self._lost, self._compacted = threading.Event(), False
@@ -126,7 +126,7 @@ class Listening:
             due = [job for job, suspect in self._suspects.items() if suspect.due_ms <= own_ms and not self._passes(job, state, own_ms)]
             for job in due[:LOOK_MOST]:
                 self._look_at(job, own_ms, state, self._refused)
-            self._note_told(self._refused)
+            self._note_recorded(self._refused)
             for job in [job for job, suspect in self._suspects.items() if suspect.over]:
                 del self._suspects[job]
         except (Unavailable, StorageError) as failure:
@@ -281,17 +281,17 @@ class Listening:
     def _refuse(self, job: str, refusal: Refusal, added: JobGraphAdded, refused: dict[str, Refusal]) -> None:
         if len(refused) < troubles.MOST or job in refused:
             refused[job] = refusal
-        self._tell(added, partial(self._told.append, (job, refusal, added.problems)))
+        self._tell(added, partial(self._recorded.append, (job, refusal, added.problems)))
 
-    def _note_told(self, refused: dict[str, Refusal]) -> None:
-        while self._told:
-            job, (kind, mark), problems = self._told[0]
+    def _note_recorded(self, refused: dict[str, Refusal]) -> None:
+        while self._recorded:
+            job, (kind, mark), problems = self._recorded[0]
             if refused.get(job) == (kind, mark):  # else it was mended meanwhile
                 facts = troubles.Facts(reason=mark)
                 if kind == "graphs":
                     facts = troubles.Facts(reason="; ".join(each.message for each in problems)[:500], offset=int(mark))
                 troubles.note(self._store, self._fence, kind, job, facts)
-            self._told.popleft()
+            self._recorded.popleft()
 
     def _forget_refusal(self, job: str, refused: dict[str, Refusal]) -> None:
         refusal = refused.pop(job, None)

@@ -41,7 +41,7 @@ class TaskManagerSettings(ServiceSettings):
     )
     slots: int = Field(2, ge=1, le=1000, description="How many tasks run at once; each slot is a JVM of its own.")
     cores: int | None = Field(
-        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of the machine, or of its container, "
+        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of its machine or container, "
         "which slots share. A job may ask for them as cores."
     )
     heap_mb: int | None = Field(

@@ -37,10 +37,10 @@ Question = Callable[[View], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the view answered: the same until `told_by` has changed behind `number` of a change."""
+class ViewAnswer:
+    """What the view answered: the same until `subject` has changed behind `number` of a change."""
 
-    told_by: Subject
+    subject: Subject
     number: int
     rest: bytes
     """The body behind as of when it is."""
@@ -55,17 +55,17 @@ class Told:
         return any(each.strip().removeprefix(b"W/") in (strong, b"*") for each in given.split(b","))
 
 
-def told(view: View, question: Question, told_by: Subject) -> tuple[Told, bytes]:
+def answer_of(view: View, question: Question, subject: Subject) -> tuple[ViewAnswer, bytes]:
     """The view's answer, and as of when it is, as JSON."""
     (found, number), as_of = view.ask(lambda view: (question(view), view.changes.number))
     body = json.dumps(found, separators=(",", ":")).encode()
     etag = b'W/"%b"' % hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
-    return Told(told_by, number, body[1:], etag), json.dumps(as_of).encode()
+    return ViewAnswer(subject, number, body[1:], etag), json.dumps(as_of).encode()
 
 
 @dataclass(frozen=True)
 class _Answer:
-    told: Told
+    found: ViewAnswer
     question: Question
     headers: bytes
     """But those that each answer has anew."""
@@ -77,14 +77,14 @@ class _Answer:
 class _Mark:
     """What a handler says of its answer."""
 
-    made: tuple[Told, Question] | None = None
+    made: tuple[ViewAnswer, Question] | None = None
 
 
-def keep(scope: Scope, told: Told, question: Question) -> None:
+def keep(scope: Scope, answer: ViewAnswer, question: Question) -> None:
     """The same request is answered by the same question to the view, as long as there is its subject."""
     mark = scope.get(MARK)
     if mark is not None:
-        mark.made = (told, question)
+        mark.made = (answer, question)
 
 
 @dataclass
@@ -102,18 +102,18 @@ class Answers:
         kept = self._kept.get(key)
         if kept is None:
             return None
-        as_of = self.view.unchanged(kept.told.told_by, kept.told.number)
+        as_of = self.view.unchanged(kept.found.subject, kept.found.number)
         if as_of is None:
             try:
-                made, as_of = told(self.view, _still_there(kept), kept.told.told_by)
+                made, as_of = answer_of(self.view, _still_there(kept), kept.found.subject)
             except Exception:  # whatever it is, who makes answers as others are made says it
                 return None
-            self.put(key, kept := replace(kept, told=made))
-        own = b"etag: %b\r\n%bx-request-id: %b\r\n" % (kept.told.etag, kept.headers, secrets.token_hex(8).encode())
-        if tag is not None and kept.told.is_known(tag) and not self.view.behind_s():
+            self.put(key, kept := replace(kept, found=made))
+        own = b"etag: %b\r\n%bx-request-id: %b\r\n" % (kept.found.etag, kept.headers, secrets.token_hex(8).encode())
+        if tag is not None and kept.found.is_known(tag) and not self.view.behind_s():
             answer, status = b"HTTP/1.1 304 Not Modified\r\n%b\r\n" % own, "3xx"
         else:
-            body = kept.told.body(as_of)
+            body = kept.found.body(as_of)
             head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(body)
             answer, status = b"%b%b\r\n%b" % (head, own, body), "2xx"
         WEB_REQUESTS.observe(time.perf_counter() - began_s, kept.route, "GET", status)
@@ -121,7 +121,7 @@ class Answers:
 
     def put(self, key: bytes, answer: _Answer) -> None:
         self._drop(key)
-        if len(answer.told.rest) <= ANSWER_MOST:
+        if len(answer.found.rest) <= ANSWER_MOST:
             self._kept[key] = answer
             self._bytes += _size(key, answer)
         while len(self._kept) > ANSWERS_MOST or self._bytes > ANSWERS_BYTES_MOST:
@@ -135,7 +135,7 @@ class Answers:
 
 def _still_there(kept: _Answer) -> Question:
     """Its question, where its job is still among those that are kept: of another one perhaps the cluster knows."""
-    subject, question = kept.told.told_by, kept.question
+    subject, question = kept.found.subject, kept.question
 
     def asked(view: View) -> Mapping[str, Any]:
         if not isinstance(subject, Level) and view.jobs.row(subject) is None:
@@ -152,7 +152,7 @@ def _parted(raw: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _size(key: bytes, answer: _Answer) -> int:
-    return len(key) + len(answer.headers) + len(answer.told.rest) + 1000
+    return len(key) + len(answer.headers) + len(answer.found.rest) + 1000
 
 
 class KeepAnswers(Middleware):
@@ -171,10 +171,10 @@ class KeepAnswers(Middleware):
 
         async def send_kept(message: Message) -> None:
             if message["type"] == "http.response.start" and mark.made is not None and message["status"] in (200, 304):
-                told, question = mark.made
+                answer, question = mark.made
                 route = route_of("GET", scope["path"])
                 lines = [b"%b: %b\r\n" % (name, value) for name, value in message["headers"] if name.lower() not in OWN]
-                self._answers.put(_parted(raw)[0], _Answer(told, question, b"".join(lines), route))
+                self._answers.put(_parted(raw)[0], _Answer(answer, question, b"".join(lines), route))
             await send(message)
 
         await self._app({**scope, MARK: mark}, receive, send_kept)

@@ -40,7 +40,7 @@ class View:
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
         self.behind_s: Callable[[], int] = lambda: 0
         """For so many seconds what has happened may be missing; 0: the tables follow. Who feeds them says so."""
-        self._told = (-1, b"")  # how far they were behind, and as of when the tables are, as JSON; -1: it is to be made
+        self._as_of_json = (-1, b"")  # how far they were behind, and as of when the tables are, as JSON; -1: it is to be made
         if past:  # its facts have no offsets of Kafka; those that it gives grow from process to process, for streams that are resumed
             self._as_of[JOB_EVENTS][0] = [time.time_ns() // 1000, 0]
         self._lock = threading.Lock()
@@ -130,10 +130,10 @@ class View:
         with self._lock:
             if self.changes.last(subject) > number or (not isinstance(subject, Level) and self.jobs.row(subject) is None):
                 return None
-            if self._told[0] != self.behind_s():
+            if self._as_of_json[0] != self.behind_s():
                 now = self._now()
-                self._told = now["behind_s"], json.dumps(now).encode()
-            return self._told[1]
+                self._as_of_json = now["behind_s"], json.dumps(now).encode()
+            return self._as_of_json[1]
 
     def _now(self) -> dict[str, Any]:
         offsets = {
@@ -155,7 +155,7 @@ class View:
         return False
 
     def _reached(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
-        self._told = (-1, b"")
+        self._as_of_json = (-1, b"")
         known = self._as_of[topic].get(partition, [-1, 0])
         if offset > known[0]:
             self._as_of[topic][partition] = [offset, max(stamp_ms, known[1])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.core.faults import told
+from millrace.core.faults import decision_text
 from millrace.core.machine import Publish, Ticked
 from millrace.core.messages import jobs, slots
 from millrace.core.messages.attempts import Decided
@@ -104,11 +104,11 @@ def test_a_slot_that_breaks_is_infrastructure_or_lost_as_its_fault_says() -> Non
 
 
 def test_a_decision_in_words() -> None:
-    assert told(None) == ""
-    assert told(Decided(number=1, then="restart", delay_ms=50, why="x")) == "restarted after 50 ms (x)"
-    assert told(Decided(number=1, then="move", delay_ms=0, why="x")) == "moved at once (x)"
-    assert told(Decided(number=1, then="fail", why="x")) == "the job failed (x)"
-    assert told(Decided(number=1, then="of a build to come")) == "of a build to come"
+    assert decision_text(None) == ""
+    assert decision_text(Decided(number=1, then="restart", delay_ms=50, why="x")) == "restarted after 50 ms (x)"
+    assert decision_text(Decided(number=1, then="move", delay_ms=0, why="x")) == "moved at once (x)"
+    assert decision_text(Decided(number=1, then="fail", why="x")) == "the job failed (x)"
+    assert decision_text(Decided(number=1, then="of a build to come")) == "of a build to come"
 
 
 def test_each_state_that_a_job_and_a_subtask_came_into_has_its_time() -> None:

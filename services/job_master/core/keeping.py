@@ -104,13 +104,13 @@ def restore(plan: Plan, job: Job) -> None:
         one = kept.tasks.get(name)
         if one is None or one.definition != defined[name].what or not (whatever_files or one.files == defined[name].files):
             continue
-        told: dict[str, list[int]] = {}
+        by_owner: dict[str, list[int]] = {}
         for each in one.subtasks:
             if not all(_is_finished(job, *producer) for producer in producers(plan, name, each.subtask)):
                 continue
             where = f"{one.places[each.place]}/{each.subtask}/{each.attempt}"
             _restored(job, name, each.subtask, where, each.outputs)
-            told.setdefault(kept.jobs[place_job(where)], []).append(each.subtask)
+            by_owner.setdefault(kept.jobs[place_job(where)], []).append(each.subtask)
         its = job.tasks[name]
         its.finished = len(its.rows)
         if its.finished:
@@ -119,7 +119,7 @@ def restore(plan: Plan, job: Job) -> None:
         if its.finished == its.parallelism:
             for reader in task.readers:
                 job.tasks[reader].blocked -= name in plan.tasks[reader].whole
-        job.kept_untold += [(name, of, subtasks) for of, subtasks in told.items()]
+        job.kept_untold += [(name, of, subtasks) for of, subtasks in by_owner.items()]
 
 
 def _restored(job: Job, task: str, index: int, where: str, outputs: dict[str, OutputReport]) -> None:

@@ -57,7 +57,7 @@ def start(state: State, at_ms: AtMs) -> Outputs:
     taken = [number_of(name) for name in (*state.workers.known, *state.task_managers, *state.expected) if is_worker(name)]
     name = f"{PREFIX}{next(number for number in range(1, len(taken) + 2) if number not in taken)}"
     state.workers.known[name] = Worker(WorkerState.REQUESTED)
-    yield _told(state, name, WorkerState.REQUESTED.value, None, at_ms)
+    yield _changed(state, name, WorkerState.REQUESTED.value, None, at_ms)
     yield Do(f"workers/{name}", StartWorker(worker=name, avoid=sorted(state.blocklist.hosts)))
 
 
@@ -67,7 +67,7 @@ def stop(state: State, name: str, reason: str, at_ms: AtMs, *, failed: bool = Fa
     if worker.state is not WorkerState.STOPPING:
         _move(worker, WorkerState.STOPPING)
         worker.idle_ms = None
-        yield _told(state, name, WorkerState.STOPPING.value, reason, at_ms, failed)
+        yield _changed(state, name, WorkerState.STOPPING.value, reason, at_ms, failed)
         yield Do(f"workers/{name}", StopWorker(worker=name))
 
 
@@ -76,7 +76,7 @@ def adopt(state: State, name: str, now_ms: NowMs, at_ms: AtMs) -> Outputs:
     registered = name in state.task_managers
     now = WorkerState.REGISTERED if registered else WorkerState.STARTING
     state.workers.known[name] = Worker(now, _registration_due(state, now_ms))
-    yield _told(state, name, now.value, None, at_ms)
+    yield _changed(state, name, now.value, None, at_ms)
 
 
 def fail(state: State, name: str, problem: str, now_ms: NowMs, at_ms: AtMs) -> Outputs:
@@ -91,7 +91,7 @@ def drain(state: State, name: str, now_ms: NowMs, at_ms: AtMs) -> Outputs:
     worker = state.workers.known[name]
     _move(worker, WorkerState.DRAINING)
     worker.due_ms = after(now_ms, state.limits.worker_idle_ms)
-    yield _told(state, name, WorkerState.DRAINING.value, None, at_ms)
+    yield _changed(state, name, WorkerState.DRAINING.value, None, at_ms)
 
 
 def keep(state: State, name: str) -> None:
@@ -124,7 +124,7 @@ def registered(state: State, name: str, now_ms: NowMs, at_ms: AtMs) -> Outputs:
     if worker.state in PENDING_WORKER:
         _move(worker, WorkerState.REGISTERED)
         state.workers.problem, state.workers.short_ms = "", None
-        yield _told(state, name, WorkerState.REGISTERED.value, None, at_ms)
+        yield _changed(state, name, WorkerState.REGISTERED.value, None, at_ms)
 
 
 def lost(state: State, name: str, reason: str, *, alive: bool, envelope: Envelope) -> Outputs:
@@ -155,14 +155,14 @@ def on_worker_started(state: State, body: WorkerStarted, envelope: Envelope) -> 
     _move(worker, WorkerState.STARTING)
     worker.due_ms = _registration_due(state, envelope.now_ms)
     state.workers.list_ms = min(state.workers.list_ms, after(envelope.now_ms, LIST_SOON_MS))
-    yield _told(state, body.worker, WorkerState.STARTING.value, None, envelope.at_ms)
+    yield _changed(state, body.worker, WorkerState.STARTING.value, None, envelope.at_ms)
 
 
 def on_worker_stopped(state: State, body: WorkerStopped, envelope: Envelope) -> Outputs:
     worker = state.workers.known.get(body.worker)
     if worker is not None and worker.state is WorkerState.STOPPING:
         del state.workers.known[body.worker]
-        yield _told(state, body.worker, "STOPPED", None, envelope.at_ms)
+        yield _changed(state, body.worker, "STOPPED", None, envelope.at_ms)
 
 
 def ask_list(state: State) -> Outputs:
@@ -208,7 +208,7 @@ def _move(worker: Worker, now: WorkerState) -> None:
     worker.state = now
 
 
-def _told(state: State, name: str, now: str, reason: str | None, at_ms: AtMs, failed: bool = False) -> Publish:
+def _changed(state: State, name: str, now: str, reason: str | None, at_ms: AtMs, failed: bool = False) -> Publish:
     state.workers.changes += 1
     event = WorkerChanged(
         worker=name,

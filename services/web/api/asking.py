@@ -10,7 +10,7 @@ from fastapi import Path, Query, Request, Response
 
 from millrace.core.messages.client import JOB_ID_PATTERN
 
-from ..again import Question, keep, told
+from ..again import Question, answer_of, keep
 from ..changes import Level, Subject
 from ..commands import WAIT_MOST_S, WAIT_S, NoCluster
 from ..parcel import JSON
@@ -22,14 +22,14 @@ WaitS = Annotated[float, Query(ge=0, le=WAIT_MOST_S, description="For so long th
 WAIT = WAIT_S
 
 
-def shown(request: Request, view: View, question: Question, told_by: Subject | None = Level.PROGRESS) -> Response:
+def shown(request: Request, view: View, question: Question, subject: Subject | None = Level.PROGRESS) -> Response:
     """The view's answer as JSON, with as of when it is, and with an ETag: 304 where the asker has the same answer, as of whenever. While
     the view is behind nobody is answered so, for a 304 cannot tell.
-    `told_by`: what must change before it is another one; None: the view alone does not tell. Raises Refusal while the tables are brought
+    `subject`: what must change before it is another one; None: the view alone does not tell. Raises Refusal while the tables are brought
     back."""
     check_ready(view)
-    found, as_of = told(view, question, Level.PROGRESS if told_by is None else told_by)
-    if told_by is not None:
+    found, as_of = answer_of(view, question, Level.PROGRESS if subject is None else subject)
+    if subject is not None:
         keep(request.scope, found, question)
     headers = {"ETag": found.etag.decode()}
     if not view.behind_s() and found.is_known(request.headers.get("if-none-match", "").encode("latin-1")):

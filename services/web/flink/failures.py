@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from millrace.core.faults import told
+from millrace.core.faults import decision_text
 from millrace.core.messages.attempts import Decided
 from millrace.core.states import ENDED_JOB, JobStatus
 
@@ -121,7 +121,7 @@ def readable(fault: Mapping[str, Any]) -> str:
     if fault.get("frame"):
         lines.append(f"\tat {fault['frame']}")
     if fault.get("decided"):
-        lines.append(f"\tthen {told(Decided.model_validate(fault['decided']))}")
+        lines.append(f"\tthen {decision_text(Decided.model_validate(fault['decided']))}")
     return "\n".join(lines)
 
 

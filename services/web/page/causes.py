@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.core.faults import FAULTS, told
+from millrace.core.faults import FAULTS, decision_text
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.messages.attempts import Fault
 
@@ -41,7 +41,7 @@ def cause_of(cause: Fault | None) -> Cause | None:
     kind = "is not the job's doing: it is run elsewhere" if cause.kind in LOST_KINDS else "may heal: it was tried again" if (
         cause.retryable
     ) else "is not tried again: it stays until code or data change"  # fmt: skip
-    decided = f" Then {told(cause.decided)}." if cause.decided is not None else ""
+    decided = f" Then {decision_text(cause.decided)}." if cause.decided is not None else ""
     attempt = f"{label(cause.task)}[{cause.subtask}], attempt {cause.attempt}" if cause.task and cause.attempt else ""
     headline = f"{where} failed: {head}" if where else head
     return Cause(

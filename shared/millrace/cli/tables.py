@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.core.faults import told
+from millrace.core.faults import decision_text
 from millrace.core.skew import skew_advice, skew_line
 from millrace.core.states import NOT_DEPLOYED, ExecutionState, JobStatus
 from millrace.core.stragglers import stragglers
@@ -232,7 +232,7 @@ def _failures(detail: JobDetail) -> Iterator[str]:
         message = printable(failure.error.message or failure.error.kind or "no reason is known").splitlines()[0].removesuffix(".")
         stopped = " (as `millrace down` does)" if message == STOPPED else ""
         place = f" on {failure.task_manager}" if failure.task_manager else ""
-        follows = f": {printable(told(decided))}" if decided is not None else ""
+        follows = f": {printable(decision_text(decided))}" if decided is not None else ""
         indent = "  " if decided is None or decided.concurrent_with is None else "    and "
         when_ = f"{when(failure.at_ms)}  " if decided is not None else ""
         yield f"{indent}{when_}{label(task.task)}[{subtask.subtask}] attempt {failure.attempt}{place}: {message}{stopped}{follows}"

@@ -147,7 +147,7 @@ def class_of(error: Fault) -> str:
     return MEMORY if error.condition in OF_MEMORY else USER
 
 
-def told(decided: Decided | None) -> str:
+def decision_text(decided: Decided | None) -> str:
     """What was decided on a failure, in a few words; empty: that is not known, for an earlier build decided it."""
     if decided is None:
         return ""

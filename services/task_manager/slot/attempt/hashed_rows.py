@@ -36,11 +36,11 @@ def report(session: Any, output: OutputSpec, rows: int | None, found: Sequence[F
     counts = _counted(session, output, found)
     if sum(counts) != rows:
         return None
-    told: HashReport = {"keys": list(output["keys"]), "share_rows": counts, "share_bytes": [its.size for its in found]}
+    hashed: HashReport = {"keys": list(output["keys"]), "share_rows": counts, "share_bytes": [its.size for its in found]}
     *others, largest = sorted(counts)
     if largest > max(ROWS_LEAST, TIMES * others[(len(others) - 1) // 2]):
-        told["heaviest"] = _heaviest(session, output, counts.index(largest), largest)
-    return told
+        hashed["heaviest"] = _heaviest(session, output, counts.index(largest), largest)
+    return hashed
 
 
 def _counted(session: Any, output: OutputSpec, found: Sequence[Files]) -> list[int]:
