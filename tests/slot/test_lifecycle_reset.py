@@ -121,6 +121,9 @@ ALONE = ("current database", "Hadoop setting", "system property", "Spark setting
          "name of a Java class", "log level", "logger of its own")  # fmt: skip
 """Others would meet these."""
 TOGETHER = 6
+BESIDE = ["temporary view", "global temporary view", "table and its files", "function", "cached query", "added file", "system property",
+          "Hadoop setting", "environment variable"]  # fmt: skip
+"""Of each kind one: what a test in `make test` leaves beside another attempt."""
 
 HELPERS = """
 import json
@@ -172,12 +175,17 @@ def test_it_is_gone(left: dict[str, tuple[Any, Any, Any]], name: str) -> None:
     assert following == before
 
 
-@pytest.mark.long
-def test_what_an_attempt_has_and_does_shows_in_no_attempt_that_runs_beside_it(slot: Slot, tmp_path: Path, archives: str) -> None:
+@pytest.mark.parametrize("names", [
+    pytest.param(BESIDE, id="a few"),
+    # A look itself leaves some of these.
+    pytest.param([name for name in LEFT if name not in (*ALONE, "shuffle files")] + list(ALONE), id="all", marks=pytest.mark.long),
+])  # fmt: skip
+def test_what_an_attempt_has_and_does_shows_in_no_attempt_that_runs_beside_it(
+    slot: Slot, tmp_path: Path, archives: str, names: list[str]
+) -> None:
     """On two slots of one TaskManager, at once: one looks before and after the other does all of it, and that one goes on until then."""
     waits = "\nimport os, time\ndef wait(path):\n    while not os.path.exists(path): time.sleep(0.05)\n"
     begun, done, seen = (str(tmp_path / name) for name in ("begun", "done", "seen"))
-    names = [name for name in LEFT if name not in (*ALONE, "shuffle files")] + list(ALONE)  # a look itself leaves some of these
     beside = Slot(tmp_path, archive_folder=archives)
     try:
         beside.until("ready")
