@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from millrace.io.interfaces import Bus, Delete, Put, Store, Txn
-from millrace.io.storage.store import Storage
+from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime import identity
 from millrace.runtime.identity import NotProvisioned, OtherCluster, Owner, check, claim, put_back, take
 from millrace.runtime.snapshots import Pointer
@@ -114,6 +115,21 @@ def test_storage_in_which_this_etcds_snapshot_lies_is_taken_after_an_upgrade(bus
         asked(lambda: check(bus, store, storage, "one"))
     storage.put_new(pointer.path("dispatcher"), b"x")
     assert asked(lambda: check(bus, store, storage, "one")) == cluster == Owner.parse(storage.get(identity.OWNER)).cluster
+
+
+def test_storage_whose_mount_is_missing_is_waited_for_and_not_taken_anew(bus: Bus, store: Store, tmp_path: Path) -> None:
+    cluster, _ = claim(bus, store, "one")
+    storage, pointer = Storage(str(tmp_path)), Pointer(1, 20_000, "ab" * 32, "0.1.0", final=True)
+    assert asked(lambda: check(bus, store, storage, "one")) == cluster
+    assert storage.mark == identity.OWNER
+    store.txn(Txn([], [Put("snapshots/dispatcher", pointer.value())]))
+    (tmp_path / identity.OWNER).unlink()
+    for missing in (str(tmp_path), str(tmp_path / "gone")):
+        with pytest.raises(StorageError, match="is empty, and the cluster has a snapshot of dispatcher in its storage; mount it"):
+            asked(partial(check, bus, store, Storage(missing), "one"))
+    assert list(tmp_path.iterdir()) == []
+    take(storage := Storage(str(tmp_path)), Owner(cluster, "one"))
+    assert asked(lambda: check(bus, store, storage, "one")) == cluster
 
 
 @pytest.mark.parametrize("written", [b"[]", b"{}", b"no JSON", b'{"cluster": 3, "name": "x"}', b'{"cluster": "\n", "name": "x"}'])

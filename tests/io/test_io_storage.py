@@ -267,6 +267,33 @@ def test_missing_files_are_not_found(storage: Storage) -> None:
         assert str(caught.value) == f"{place}: is not there; it was never written, or was cleaned up by age"
 
 
+def test_a_file_is_known_to_be_gone_only_where_the_mark_of_the_storage_is_there(storage: Storage) -> None:
+    storage.put_new("owner", b"a cluster")
+    storage.put_new("exchange/a", b"rows")
+    storage.mark = "owner"
+    storage.check_there()
+    with pytest.raises(NotFound):
+        storage.get("exchange/b")
+    storage.delete_tree("owner")
+    storage.delete_tree("exchange")
+    for asked in (lambda: storage.get("exchange/a"), lambda: storage.exists("exchange/a"), lambda: storage.copy_new("exchange/a", "b")):
+        with pytest.raises(StorageError, match="is not there: it has no owner, which its cluster wrote; mount it, or restore it") as away:
+            asked()
+        assert not isinstance(away.value, NotFound)
+
+
+def test_nothing_is_written_below_the_place_of_a_missing_mount(folder: Storage) -> None:
+    folder.put_new("owner", b"a cluster")
+    folder.mark = "owner"
+    root = folder.local()
+    root.rename(root.parent / "elsewhere")
+    with pytest.raises(StorageError, match="is not there: it has no owner"):
+        folder.put_new("archives/j", b"ended")
+    assert not root.exists()
+    (root.parent / "elsewhere").rename(root)
+    assert folder.put_new("archives/j", b"ended")
+
+
 @pytest.mark.parametrize(
     "path",
     ["", "/etc/passwd", "..", "a/../b", "./a", "a//b", "a/", "a\\b", "a\0b", "a\nb", ".tmp-x", "\udc80", "x" * 256],

@@ -323,6 +323,24 @@ def test_while_storage_is_away_an_attempt_fails_by_that(tmp_path: Path, monkeypa
     assert fault.error.message == "s3://bucket: cannot be reached; check storage_url and its credentials"
 
 
+def test_one_file_that_stays_unreadable_is_waited_for_with_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage gives its mark: so this file is what is the matter, and its job waited for it without end."""
+    world, stat = World(tmp_path), Storage.stat
+
+    def damaged(self: Storage, path: str) -> Any:
+        if path.startswith("blobs/"):
+            raise StorageError("/s/blobs/a", "the disk reports an error", "check the disk")
+        return stat(self, path)
+
+    monkeypatch.setattr(Storage, "stat", damaged)
+    world.storage.put_new("owner.json", b"a cluster")
+    world.storage.mark = "owner.json"
+    launch(world, "j/0-t/0/1", ("a.py", "py"))
+    fault, _ = world.told()
+    assert class_of(fault.error) is INFRASTRUCTURE
+    assert fault.error.message == "/s/blobs/a: the disk reports an error; check the disk; the rest of the storage can be read"
+
+
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, STORAGE), (errno.EROFS, STORAGE), (errno.ENOTDIR, INFRASTRUCTURE)])
 def test_a_disk_that_takes_no_files_of_a_job_is_as_one_that_takes_no_folders(
     number: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.faults import infrastructure
+from millrace.core.faults import STORAGE, class_of, infrastructure
 from millrace.core.messages.effects import KillAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage.store import StorageError, blob_path
@@ -75,6 +75,40 @@ def test_logs_are_kept_of_an_attempt_whose_files_cannot_be(tmp_path: Path, monke
     assert world.storage.get(f"logs/ac/{ATTEMPT}/stderr") == b"why"
     [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
     assert told.status == "failed" and (status == "failed" or "no space is left" in told.error.message)
+
+
+def test_an_attempt_whose_result_finds_no_storage_waits_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was moved, and twenty moves later its job failed."""
+
+    def away(*_: object) -> None:
+        raise StorageError("results", "cannot be reached", "check storage_url and its credentials")
+
+    monkeypatch.setattr(keeping, "keep_files", away)
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slot.end("finished", report={})
+    [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
+    assert class_of(told.error) is STORAGE
+    assert told.error.message == "what it leaves cannot be kept: results: cannot be reached; check storage_url and its credentials"
+
+
+@pytest.mark.parametrize("condition", [None, "EXCHANGE_LOST"])
+def test_what_an_attempt_wrote_or_missed_below_a_missing_mount_is_not_believed(world: World, condition: str | None) -> None:
+    """Rows that it wrote there are in no storage, and those that it did not find there are not lost."""
+    world.storage.put_new("owner.json", b"a cluster")
+    world.storage.mark = "owner.json"
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.storage.delete_tree("owner.json")
+    if condition:
+        error = {"kind": "infrastructure", "retryable": False, "condition": condition, "message": "gone", "lost": "/exchange/1.1/1/a/0/1"}
+        world.slot.end("failed", error=error)
+    else:
+        world.slot.end("finished", report={})
+    [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
+    assert (told.status, class_of(told.error)) == ("failed", STORAGE) and "is not there: it has no owner.json" in told.error.message
 
 
 def test_a_result_counts_though_its_logs_cannot_be_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 
 from millrace.core.clocks import AtMs, NowMs, after
+from millrace.core.faults import EXCHANGE_LOST
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
 from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.attempts import Fault
@@ -24,7 +25,6 @@ from .state import Job, State, move_subtask
 from .time_spent import stopped
 from .timers import set_timer
 
-EXCHANGE_LOST = "EXCHANGE_LOST"
 Place = tuple[str, int]
 """A task, and the number of a subtask."""
 

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import structlog
 
-from millrace.core.faults import fault, infrastructure
+from millrace.core.faults import EXCHANGE_LOST, NOT_READABLE, fault, infrastructure
 from millrace.core.messages.attempts import AttemptReport, Fault, FilesLeft, ResultRows
 from millrace.core.messages.effects import LaunchAttempt
-from millrace.io.storage.store import Storage, StorageError
+from millrace.io.storage.store import BadName, Damaged, NameTaken, NotFound, Storage, StorageError
 
 from ..kept_files import Keep, keep_files
+from ..slot.common.faults import NOT_WRITABLE, OF_DISKS
 from .reports import UNREADABLE, Unfit, check_size, checked
 
 RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
@@ -63,6 +64,7 @@ class Keeping:
         kept = ending
         try:
             try:
+                self._check_there(ending)
                 kept = self._bounded(effect, ending)
                 kept = self._with_files(effect, kept, folders.work)
             finally:
@@ -70,7 +72,9 @@ class Keeping:
             return kept
         except (OSError, StorageError) as failure:
             if ending.status == "finished":
-                return Ending("failed", error=infrastructure(f"its result cannot be kept: {failure}"))
+                return Ending("failed", error=lacking(failure, NOT_WRITABLE, "what it leaves cannot be kept: "))
+            if _lost_rows(ending):
+                return Ending("failed", error=lacking(failure, NOT_READABLE))
             log.warning("files of an attempt are lost", attempt=effect.attempt, reason=str(failure))
             return kept
         except Unfit as failure:
@@ -78,6 +82,24 @@ class Keeping:
         except Exception as failure:
             log.exception("what an attempt left cannot be kept", attempt=effect.attempt)
             return Ending("failed", error=infrastructure(f"{type(failure).__name__}: {failure}"))
+
+    def unprepared(self, error: OSError | StorageError) -> Fault:
+        """Why an attempt cannot begin. A file that storage does not give, though it gives its own mark, is likely to stay so: no job waits
+        for that without end."""
+        if isinstance(error, StorageError) and self._answers():
+            return infrastructure(f"{error}; the rest of the storage can be read")
+        return lacking(error, NOT_READABLE)
+
+    def _answers(self) -> bool:
+        try:
+            return self._storage.mark is not None and bool(self._storage.get(self._storage.mark))
+        except StorageError:
+            return False
+
+    def _check_there(self, ending: Ending) -> None:
+        """Raises StorageError where what the attempt wrote or missed lies in a storage that is not there, as below a missing mount."""
+        if ending.status == "finished" and self._storage.is_folder or _lost_rows(ending):
+            self._storage.check_there()
 
     def _bounded(self, effect: LaunchAttempt, ending: Ending) -> Ending:
         """With a report as a message may carry it: a large result lies in storage, and the report tells where. Many rows are passed on
@@ -131,3 +153,17 @@ class Keeping:
                     while piece := lines.read(1 << 20):
                         writer.write(piece)
                     writer.commit()
+
+
+def _lost_rows(ending: Ending) -> bool:
+    return ending.error is not None and ending.error.condition == EXCHANGE_LOST
+
+
+def lacking(error: OSError | StorageError, condition: str, before: str = "") -> Fault:
+    """The fault of an attempt that cannot begin, or whose end cannot be kept. What no other slot could do better has a condition, by which
+    its job waits. `condition`: of storage, which did not do what was asked. `before`: begins its message."""
+    if isinstance(error, OSError):
+        message, is_away, condition = f"{error.filename}: {error.strerror}", error.errno in OF_DISKS, NOT_WRITABLE
+    else:
+        message, is_away = str(error), not isinstance(error, (NotFound, NameTaken, BadName, Damaged))
+    return fault("infrastructure", before + message, retryable=True, condition=condition) if is_away else infrastructure(before + message)

@@ -13,8 +13,7 @@ from typing import Any, Protocol, cast
 import structlog
 from pydantic import ValidationError
 
-from millrace.core.faults import NOT_READABLE, fault, infrastructure
-from millrace.core.messages.attempts import Fault
+from millrace.core.faults import fault, infrastructure
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.core.messages.processes import JvmStatus
@@ -27,12 +26,11 @@ from millrace.core.messages.slots import (
     SlotReady,
     SlotReplacing,
 )
-from millrace.io.storage.store import BadName, Damaged, NameTaken, NotFound, Storage, StorageError
+from millrace.io.storage.store import Storage, StorageError
 
 from ..slot import wire
 from ..slot.attempt_wire import AttemptSpec
 from ..slot.common import left
-from ..slot.common.faults import NOT_WRITABLE, OF_DISKS
 from ..traces import AttemptTraces
 from .blob_cache import BlobCache
 from .keeping import Ending, Folders, Keeping
@@ -241,7 +239,7 @@ class Lane:
                     given = variables(self._shared.storage, spec.job, effect.acceptance, module.sha256)
                     spec = spec.model_copy(update={"env": {**spec.env, **given}})
         except (OSError, StorageError) as error:
-            self._end(effect, Ending("failed", error=_unprepared(error)))
+            self._end(effect, Ending("failed", error=self._shared.keeping.unprepared(error)))
             return
         except Exception as error:  # a spec that makes no sense must not hold the slot for ever
             log.exception("an attempt cannot be prepared", attempt=effect.attempt)
@@ -360,15 +358,6 @@ class Lane:
 
     def _report(self, body: Body) -> None:
         self._shared.on_fact(body)
-
-
-def _unprepared(error: OSError | StorageError) -> Fault:
-    """Why an attempt cannot begin. What no other slot could do better has a condition, by which its job waits."""
-    if isinstance(error, OSError):
-        message, condition = f"{error.filename}: {error.strerror}", NOT_WRITABLE if error.errno in OF_DISKS else None
-    else:
-        message, condition = str(error), None if isinstance(error, (NotFound, NameTaken, BadName, Damaged)) else NOT_READABLE
-    return fault("infrastructure", message, retryable=True, condition=condition) if condition else infrastructure(message)
 
 
 def _files_of(effect: LaunchAttempt) -> list[str]:

@@ -20,8 +20,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     LOST: ("the TaskManager or the slot of an attempt is lost", "`moves_most` moves a subtask"),
     INFRASTRUCTURE: ("a slot breaks, or its JVM is ended from outside", "`moves_most` moves a subtask"),
     STORAGE: (
-        "an attempt cannot begin, for its folders cannot be written, or storage cannot be read: the disk is full or read-only, a right is"
-        " missing, or storage does not answer",
+        "an attempt cannot begin, or what it leaves cannot be kept: its folders or storage cannot be written or read, for the disk is full"
+        " or read-only, a right or a mount is missing, or storage does not answer",
         "no limit: the job waits, and tries again every 10 seconds",
     ),
     MEMORY: (
@@ -32,6 +32,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     ANALYSIS: ("what would fail again", "none: the job fails"),
 }
 """Class of a fault -> what it is, and its budget. Each class has its own, and spends of no other."""
+EXCHANGE_LOST = "EXCHANGE_LOST"
+"""Condition of an error: rows that a finished task handed on are not in the exchange. `lost` has where."""
 NOT_READABLE = "NOT_READABLE"
 """Condition of an error: the cluster's storage does not give a file, whoever asks for which."""
 OF_STORAGE = {

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from millrace.core.topics import IDENTITY
 from millrace.io.interfaces import Bus, Compare, Put, Reader, Store, Txn, Unavailable
-from millrace.io.storage.store import NotFound, Storage
+from millrace.io.storage.store import NotFound, Storage, StorageError
 
 from .snapshots import Pointer
 
@@ -30,6 +30,7 @@ ANSWER_S = 10.0
 
 RESTORE = "give each cluster a Kafka of its own, or restore the etcd that belongs to this one"
 GIVE_OVER = "name a storage_url of its own, or, if that one runs no more, give it over by `python -m deploy.provision --take-storage URL`"
+NOT_THERE = "mount it, or restore it; if what it held is lost, give it over by `python -m deploy.provision --take-storage URL`"
 PROVISION = "run `python -m deploy.provision` once, then services go on by themselves"
 
 
@@ -190,6 +191,7 @@ def check_storage(storage: Storage, me: Owner, store: Store) -> None:
     if owner is None:  # another of this cluster may take it at this moment, and write to it
         owner = _own(storage, me) if _is_free(storage, store) else owner_of(storage)
     _compare(f"storage {storage.url}", owner or SOMEBODY, me, GIVE_OVER)
+    storage.mark = OWNER
 
 
 def owner_of(storage: Storage) -> Owner | None:
@@ -204,14 +206,13 @@ def owner_of(storage: Storage) -> Owner | None:
 
 def _is_free(storage: Storage, store: Store) -> bool:
     """Whether storage that nobody is known to own is empty, or this cluster's: etcd names a snapshot that lies in it. A cluster of a
-    version that wrote no owner may use it still."""
-    if not any(next(iter(storage.folders(folder)), None) or storage.list(folder) for folder in USED):
-        return True
-    for entry in store.list("snapshots/")[0]:
-        pointer = Pointer.parse(entry.value, entry.key)
-        if storage.exists(pointer.path(entry.key.removeprefix("snapshots/"))):
-            return True
-    return False
+    version that wrote no owner may use it still. Raises StorageError where it is empty and etcd names one: a mount is missing."""
+    named = [(each.key.removeprefix("snapshots/"), Pointer.parse(each.value, each.key)) for each in store.list("snapshots/")[0]]
+    if any(next(iter(storage.folders(folder)), None) or storage.list(folder) for folder in USED):
+        return any(storage.exists(pointer.path(scope)) for scope, pointer in named)
+    if named:
+        raise StorageError(storage.url, f"is empty, and the cluster has a snapshot of {named[0][0]} in its storage", NOT_THERE)
+    return True
 
 
 def _own(storage: Storage, me: Owner) -> Owner:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.java import find_java
-from millrace.core.faults import fault
+from millrace.core.faults import EXCHANGE_LOST, fault
 from millrace.core.jobgraph.model import Limits
 from millrace.core.messages.attempts import Fault
 from services.job_master.core import resetting
@@ -112,7 +112,7 @@ def _lost(running: Cluster) -> Fault:
     """What an attempt reports that does not find the rows of the first subtask."""
     (job,) = running.job_master.state.jobs.values()
     folder = f"file:///exchange/{job.acceptance}/{job.life}/0-map/0/1/0-map"
-    return fault("infrastructure", "rows are gone", condition=resetting.EXCHANGE_LOST, lost=folder)
+    return fault("infrastructure", "rows are gone", condition=EXCHANGE_LOST, lost=folder)
 
 
 def _restart_set_s(running: Cluster, subtasks: int) -> float:

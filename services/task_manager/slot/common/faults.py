@@ -17,6 +17,9 @@ FAILED = 1
 NOT_WRITABLE = "NOT_WRITABLE"
 """Condition of an error: where attempts write, nobody can at present."""
 
+OF_STORAGE = (NOT_WRITABLE, "NOT_READABLE")
+"""Conditions by which a job waits: `millrace.core.faults` has what follows. No attempt has one once it runs."""
+
 OF_DISKS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
 """What a disk says that cannot be written to, whoever writes what."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..attempt_wire import Fault
 from ..common import left
-from ..common.faults import FAILED, describe_exit, fault
+from ..common.faults import FAILED, OF_STORAGE, describe_exit, fault
 from .attempts import OrderedAttempt
 from .children import Spare
 from .driver import Driver
@@ -29,4 +29,6 @@ def failure(status: int, attempt: OrderedAttempt, jvm_lost: Fault | None) -> Fau
         described = left.error(attempt.dirs.log) if status == FAILED << 8 else None
     except left.Unreadable as error:
         return fault("user", str(error))
+    if described and described.get("condition") in OF_STORAGE:  # user code wrote that, so that its job may wait without end
+        described["condition"] = None
     return described or describe_exit(status)

@@ -82,6 +82,8 @@ class Storage:
     def __init__(self, url: str) -> None:
         """`url`: a folder, made when it is first written to, or an fsspec URL (s3://bucket/millrace, memory://x)."""
         self.url = url
+        self.mark: str | None = None
+        """A file that a cluster has written there: without it this is not the cluster's storage, whatever is below the root."""
         self._backend: Backend = _open(url)
 
     # ---- writing
@@ -103,6 +105,8 @@ class Storage:
 
     def writer(self, path: str) -> Writer:
         """Writes a file piece by piece: `with storage.writer(path) as writer: writer.write(...); writer.commit()`."""
+        if self.is_folder:  # what is written below the place of a mount is seen by nobody later
+            self.check_there()
         return Writer(self._backend, _checked(path), self._place(path))
 
     def copy_new(self, source: str, path: str) -> None:
@@ -110,7 +114,7 @@ class Storage:
         that stands under it already is left alone if its size is the same. Raises NotFound, NameTaken."""
         size = self.size(source)
         if not self.exists(path):
-            with _explained(self._place(path)):
+            with self._asked(path):
                 self._backend.copy(_checked(source), _checked(path))
         elif self.size(path) == size:
             self.touch(path)
@@ -119,7 +123,7 @@ class Storage:
 
     def touch(self, path: str) -> None:
         """Makes the file young again for `sweep`."""
-        with _explained(self._place(path)):
+        with self._asked(path):
             self._backend.touch(_checked(path))
 
     # ---- reading
@@ -134,12 +138,12 @@ class Storage:
 
     def chunks(self, path: str, start: int, length: int) -> Iterator[bytes]:
         """As `get_range`, in pieces of at most 256 KiB. Ends early if the file ends."""
-        with _explained(self._place(path), reading=True):
+        with self._asked(path, reading=True):
             yield from self._backend.chunks(_checked(path), start, start + length)
 
     def stat(self, path: str) -> Entry:
         """Size and age of a file."""
-        with _explained(self._place(path), reading=True):
+        with self._asked(path, reading=True):
             return self._backend.stat(_checked(path))
 
     def size(self, path: str) -> int:
@@ -168,6 +172,11 @@ class Storage:
         tells is held meanwhile, about 1 KB for each file."""
         with _explained(self._place(prefix)):
             yield from (each for each in self._backend.find(_checked(prefix)) if not _is_temporary(each.path))
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is one of this machine, or mounted there."""
+        return isinstance(self._backend, Folder)
 
     def local(self, path: str = "") -> Path:
         """The folder or file as this machine's other programs see it. Raises StorageError if storage is no folder."""
@@ -202,10 +211,31 @@ class Storage:
             self._backend.prune(_checked(prefix), wall_ms - older_than_ms)
         return Swept(files, size)
 
+    def check_there(self) -> None:
+        """Raises StorageError if its mark is gone: a mount is missing, or somebody deleted it. Of no file is known then that it is gone."""
+        if self.mark is None:
+            return
+        try:
+            with _explained(self._place(self.mark), reading=True):
+                self._backend.stat(self.mark)
+        except NotFound:
+            what = f"is not there: it has no {self.mark}, which its cluster wrote"
+            raise StorageError(self.url, what, "mount it, or restore it") from None
+
     def free(self) -> int | None:
         """Bytes free on the disk; None: the store does not say."""
         with _explained(self.url):
             return self._backend.free()
+
+    @contextlib.contextmanager
+    def _asked(self, path: str, reading: bool = False) -> Iterator[None]:
+        """As `_explained`. A file is not there only where storage is."""
+        try:
+            with _explained(self._place(path), reading):
+                yield
+        except NotFound:
+            self.check_there()
+            raise
 
     def _walk(self, prefix: str) -> Iterator[Entry]:
         with _explained(self._place(prefix)):
