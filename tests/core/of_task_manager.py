@@ -116,8 +116,8 @@ def launch(attempt: str = "j/t/0/1") -> Do:
     return Do("slot/0", launched)
 
 
-def kill(why: str, attempt: str = "j/t/0/1") -> Do:
-    return Do("kill/0", KillAttempt(slot=0, attempt=attempt, why=why))
+def kill(why: str, attempt: str = "j/t/0/1", within_ms: int = 0) -> Do:
+    return Do("kill/0", KillAttempt(slot=0, attempt=attempt, why=why, within_ms=within_ms))
 
 
 def changed(state: Any, attempt: str = "j/t/0/1", allocation: str = "al", **more: Any) -> Say:

@@ -39,6 +39,7 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.topics import OUTPUT_BYTES_MAX
 from services.task_manager.core.machine import HANDLERS
+from services.task_manager.core.slot_table import ASKED_MS
 from tests.core.of_attempts import spec_of
 from tests.core.of_task_manager import (
     INCARNATION,
@@ -94,11 +95,20 @@ def test_an_attempt_that_runs_too_long_is_killed():
 def test_a_canceled_attempt_ends_canceled():
     driver = Driver().run()
     cancel = CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled")
-    assert driver.say(JM0, cancel) == [kill("the job is canceled")]
+    assert driver.say(JM0, cancel) == [kill("the job is canceled", within_ms=ASKED_MS)]
     assert driver.say(JM0, cancel) == []
     error = {"kind": "killed", "retryable": False, "message": "the job is canceled"}
     assert driver.end("killed", error={"kind": "killed", "message": "no"}) == [changed("CANCELED", error=error)]
     assert driver.say(JM0, cancel) == []  # its ending was said
+
+
+@pytest.mark.parametrize("hurry", [FreeSlots(allocations=["al"]), StopAsked()])
+def test_an_attempt_that_was_asked_to_end_is_killed_at_once_where_others_must_not_wait(hurry: Any):
+    driver = Driver().run()
+    driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled"))
+    for killed in ([kill("its job gave the slot back" if isinstance(hurry, FreeSlots) else "its TaskManager was stopped")], []):
+        said = driver.say(JM0, hurry) if isinstance(hurry, FreeSlots) else driver.local(hurry)
+        assert [each for each in said if isinstance(each, Do)] == killed
 
 
 def test_an_attempt_that_finishes_before_it_is_killed_has_finished():

@@ -112,8 +112,8 @@ class Slot:
         self.process.order({"do": "run", "attempt": attempt.name, "spec": whole, "dirs": dirs})
         return attempt
 
-    def kill(self, attempt: Attempt, why: str) -> None:
-        self.process.order({"do": "kill", "attempt": attempt.name, "why": why})
+    def kill(self, attempt: Attempt, why: str, within_ms: int = 0) -> None:
+        self.process.order({"do": "kill", "attempt": attempt.name, "why": why, "within_ms": within_ms})
 
     def _blob(self, name: str, content: bytes) -> dict[str, str]:
         sha256 = hashlib.sha256(content).hexdigest()

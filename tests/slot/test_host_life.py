@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from millrace.core.faults import INFRASTRUCTURE, class_of
 from millrace.core.messages.attempts import Fault
-from services.task_manager.slot.common import procs
-from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.common import faults, procs
+from services.task_manager.slot.common.config import Dirs, SlotConfig
+from services.task_manager.slot.host import ending
+from services.task_manager.slot.host.attempts import OrderedAttempt
 from services.task_manager.slot.host.children import ChildLost
 from services.task_manager.slot.host.driver import DriverLost
 from services.task_manager.slot.host.life import Host
@@ -223,3 +226,14 @@ def test_a_spare_that_comes_while_the_jvm_of_a_killed_attempt_is_ended_is_closed
         assert it.ended() == [("a", "killed")] and it.spare.closed
 
     play(scene)
+
+
+@pytest.mark.parametrize("condition", ["NOT_WRITABLE", "NOT_READABLE"])
+def test_no_attempt_that_ran_can_have_its_job_wait_for_storage_without_end(condition: str, tmp_path: Path) -> None:
+    """Its user's code can write what the process leaves."""
+    forged = faults.fault("infrastructure", "No space left on device", retryable=True, condition=condition)
+    (tmp_path / "error.json").write_text(json.dumps(forged))
+    attempt = OrderedAttempt("a", cast(Any, {}), Dirs(work="", log=str(tmp_path), blobs="", findings=""), cast(Any, None))
+    assert ending.failure(faults.FAILED << 8, attempt, None) == {**forged, "condition": None}
+    attempt.refused = forged  # this one has run no code of a user
+    assert ending.failure(faults.FAILED << 8, attempt, None) == forged

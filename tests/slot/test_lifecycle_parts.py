@@ -21,9 +21,8 @@ from services.task_manager.slot import client, wire
 from services.task_manager.slot.client import parse_event
 from services.task_manager.slot.common import faults, jvm, left, platforms, procs
 from services.task_manager.slot.common.conf import classify_conf
-from services.task_manager.slot.common.config import Dirs, SlotConfig
-from services.task_manager.slot.host import driver, ending, looks
-from services.task_manager.slot.host.attempts import OrderedAttempt
+from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.host import driver, looks
 from services.task_manager.slot.host.children import Child, ChildLost, Children
 from services.task_manager.slot.host.driver import DriverLost
 from services.task_manager.slot.host.output import CappedLog, Pipe
@@ -36,17 +35,6 @@ def test_a_fault_can_be_passed_on_however_long_its_message_is(message: str, tmp_
     (tmp_path / "error.json").write_text(json.dumps(fault))
     assert left.error(str(tmp_path)) == fault
     assert message.startswith(fault["message"].removesuffix("..."))
-
-
-@pytest.mark.parametrize("condition", ["NOT_WRITABLE", "NOT_READABLE"])
-def test_no_attempt_that_ran_can_have_its_job_wait_for_storage_without_end(condition: str, tmp_path: Path) -> None:
-    """Its user's code can write what the process leaves."""
-    forged = faults.fault("infrastructure", "No space left on device", retryable=True, condition=condition)
-    (tmp_path / "error.json").write_text(json.dumps(forged))
-    attempt = OrderedAttempt("a", cast(Any, {}), Dirs(work="", log=str(tmp_path), blobs="", findings=""), cast(Any, None))
-    assert ending.failure(faults.FAILED << 8, attempt, None) == {**forged, "condition": None}
-    attempt.refused = forged  # this one has run no code of a user
-    assert ending.failure(faults.FAILED << 8, attempt, None) == forged
 
 
 @pytest.mark.parametrize(

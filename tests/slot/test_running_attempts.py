@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,51 @@ def test_an_attempt_that_is_asked_to_ends_by_itself(slot: Slot) -> None:
     slot.end(attempt)
     assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "killed")
     assert attempt.stdout == "begun\ncleaned up\n"
+
+
+CANCELED = {
+    "in Python": "import time\ntime.sleep(3600)",
+    "in a job of Spark with Python": "import time\nsc.parallelize([1], 1).map(lambda _: time.sleep(3600)).collect()",
+    "in a query that has all cores": "spark.range(10**15).selectExpr('sum(id % 7)').collect()",
+}
+
+
+@pytest.mark.parametrize("code", CANCELED.values(), ids=CANCELED)
+def test_the_finally_of_a_canceled_attempt_runs_and_may_use_spark(slot: Slot, code: str, tmp_path: Path) -> None:
+    """It was killed without a word, and left what it had begun to write."""
+    cleaned = tmp_path / "cleaned"
+    attempt = slot.start(SESSION + "\n".join([
+        "try:", "    print('begun', flush=True)", *(f"    {line}" for line in code.splitlines()),
+        "finally:", f"    open({str(cleaned)!r}, 'w').write(str(spark.range(7).count()))",
+    ]))  # fmt: skip
+    slot.until("running")
+    wait_until(lambda: "begun" in attempt.stdout, "the script began")
+    if "collect" in code:
+        wait_until(lambda: (it := ask(slot, attempt)["status"]) and it["stages"], "a stage runs")
+    slot.kill(attempt, "it was canceled", within_ms=60_000)
+    slot.end(attempt)
+    assert cleaned.read_text() == "7"
+    assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("killed", "killed")
+    assert "it was canceled" in attempt.ended["error"]["message"] and "KeyboardInterrupt" in attempt.stderr
+    assert slot.value("spark.range(3).count()") == 3
+
+
+IGNORES = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\nwhile True: time.sleep(60)"
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_an_attempt_that_does_not_react_is_killed_when_its_time_is_over_or_at_once_if_that_is_said(slot: Slot, hurried: bool) -> None:
+    attempt = slot.start(IGNORES)
+    slot.until("running")
+    wait_until(lambda: "begun" in attempt.stdout, "the script began")
+    began_s, within_s = time.monotonic(), 3_600 if hurried else 1
+    slot.kill(attempt, "it was canceled", within_ms=within_s * 1000)
+    if hurried:
+        slot.kill(attempt, "nobody waits for it")
+    attempt.ended = slot.until("ended")
+    assert hurried or time.monotonic() - began_s >= within_s
+    assert (attempt.ended["status"], attempt.ended["error"]["message"]) == ("killed", "The attempt was ended: it was canceled.")
+    slot.until("ready")
 
 
 def test_progress_counts_this_attempt_alone_and_is_reported_once_per_interval_at_most(slot: Slot, tmp_path: Any) -> None:

@@ -34,6 +34,8 @@ from millrace.core.topics import RESOURCE_MANAGER, Scope, shard_scope
 from .state import Attempt, Slot, State
 
 OFFER_BYTES_MAX = 500_000
+ASKED_MS = 2_000
+"""So long an attempt that is canceled has to end by itself. Where others must not wait for it, it has no time."""
 
 
 BROKEN_MAX = 300  # characters of why a slot is broken: a report may tell of a thousand slots
@@ -93,10 +95,10 @@ def deploy(state: State, sender: Scope, task: DeployTask, now_ms: NowMs) -> Iter
 
 
 def cancel(state: State, sender: Scope, attempt: str, reason: str) -> Iterator[Output]:
-    """Kills an attempt; it ends CANCELED unless it ends by itself first. One that is not known is over."""
+    """Asks an attempt to end, then kills it; it ends CANCELED unless it has ended before. One that is not known is over."""
     for number, slot in state.slots.items():
         if slot.attempt is not None and slot.attempt.id == attempt:
-            yield from _kill(state, number, slot, AttemptState.CANCELED, fault("killed", reason))
+            yield from _kill(state, number, slot, AttemptState.CANCELED, fault("killed", reason), ASKED_MS)
             return
     yield Say(sender, TaskStateChanged(allocation="", attempt=attempt, state="CANCELED"))
 
@@ -115,8 +117,8 @@ def free(state: State, allocation: str, why: str) -> Iterator[Output]:
     _move(state, slot, SlotState.RELEASING)
     if attempt is not None and attempt.state in (AttemptState.LAUNCHED, AttemptState.RUNNING):
         attempt.due_ms = None
-        if attempt.kill is None:
-            attempt.kill = AttemptState.CANCELED
+        if attempt.kill is None or attempt.asked:
+            attempt.kill, attempt.asked = AttemptState.CANCELED, False
             yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=why))
     else:
         slot.attempt = None
@@ -333,15 +335,21 @@ def _launch_if_ready(state: State, number: int, slot: Slot) -> Iterator[Output]:
         ))  # fmt: skip
 
 
-def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: Fault) -> Iterator[Output]:
+def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: Fault, within_ms: int = 0) -> Iterator[Output]:
+    """`within_ms`: it is asked first, and has so long. A kill without that ends one that was asked at once; what it ends as, stays."""
     attempt = slot.attempt
-    if attempt is None or attempt.state in ENDED_ATTEMPT or attempt.kill is not None or slot.state is SlotState.RELEASING:
+    if attempt is None or attempt.state in ENDED_ATTEMPT or slot.state is SlotState.RELEASING:
+        return
+    if attempt.kill is not None:
+        if attempt.asked and not within_ms:
+            attempt.asked = False
+            yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error.message))
         return
     if attempt.state is AttemptState.WAITING:
         yield from _end(state, slot, ends, None, error)
         return
-    attempt.kill, attempt.error, attempt.due_ms = ends, error, None
-    yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error.message))
+    attempt.kill, attempt.error, attempt.due_ms, attempt.asked = ends, error, None, within_ms > 0
+    yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error.message, within_ms=within_ms))
 
 
 def _end(

@@ -31,6 +31,7 @@ class Attempt:
     run_timeout_ms: int | None = None
     due_ms: NowMs | None = None  # machine time of its start or run time-out, whichever it is in
     kill: AttemptState | None = None  # it is being killed, and ends as this unless it finishes first
+    asked: bool = False  # to end by itself, before it is killed
     report: AttemptReport | None = None
     error: Fault | None = None  # why it ended, or is being killed
 

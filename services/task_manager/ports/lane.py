@@ -144,7 +144,7 @@ class Lane:
             if not self._ordered:
                 self._killed = effect.why
             elif self._process is not None:
-                self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why})
+                self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why, "within_ms": effect.within_ms})
 
     def order(self, effect: OrderAttempt) -> None:
         def answered(status: AttemptStatus | None, no_answer: str | None) -> None:

@@ -73,11 +73,13 @@ class Run(TypedDict):
 
 
 class Kill(TypedDict):
-    """Ends an attempt; the event is ``ended``, ``killed`` unless it ended by itself before."""
+    """Ends an attempt; the event is ``ended``, ``killed`` unless it ended by itself before. `within_ms`: it is asked to end first, by an
+    ``interrupt``, and has so long. One without that, which may follow, ends it at once."""
 
     do: Literal["kill"]
     attempt: str
     why: str
+    within_ms: NotRequired[int]
 
 
 class Report(TypedDict):
@@ -88,7 +90,7 @@ class Report(TypedDict):
 
 
 class Interrupt(TypedDict):
-    """To a running attempt: end by yourself, as at Ctrl+C. User code may not obey, so a kill follows sooner or later."""
+    """To a running attempt: end by yourself, as at Ctrl+C. User code may not obey, so it is killed a little later (`Kill`)."""
 
     do: Literal["interrupt"]
 

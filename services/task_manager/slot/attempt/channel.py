@@ -6,6 +6,7 @@ descriptor is still the channel. Nothing that user code starts has it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -95,9 +96,17 @@ class _Service:
                 if order["do"] == "report":
                     self._channel.send({"is": "status", "question": order["question"], "status": self._status()})
                 elif order["do"] == "interrupt":
-                    signal.pthread_kill(self._main, signal.SIGINT)
+                    self._interrupt()
         except OSError:
             pass
+
+    def _interrupt(self) -> None:
+        """As at Ctrl+C. What PySpark does then to cancel Spark's jobs fails where the main thread waits for one: so that is done here, and
+        spares those that the code begins as it ends."""
+        now_ms = time.time_ns() // 1_000_000
+        signal.pthread_kill(self._main, signal.SIGINT)
+        with contextlib.suppress(Exception):
+            self._spark.cancel(now_ms)
 
     def _status(self) -> wire.AttemptStatus:
         stack = stack_of(sys._current_frames().get(self._main), self._work)  # first: what was asked for is this moment

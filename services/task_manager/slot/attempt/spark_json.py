@@ -20,6 +20,7 @@ class SparkJson:
 
     def __init__(self, jsc: Any) -> None:
         context = jsc.sc()
+        self._context = context
         self._store, self._bus, self._mapper = context.statusStore(), context.listenerBus(), mapper(jsc)
 
     def wait_for_ends(self, ms: int) -> None:
@@ -34,6 +35,12 @@ class SparkJson:
             yield from found
             if len(found) < _AT_ONCE:
                 return
+
+    def cancel(self, before_ms: int, most: int) -> None:
+        """Cancels the jobs that began before this time; those that begin later go on."""
+        for job in self.jobs(most):
+            if job["status"] == "RUNNING" and (job.get("submissionTime") or 0) < before_ms:
+                self._context.cancelJob(job["jobId"])
 
     def stage(self, number: int) -> Found | None:
         """Its last try; None if Spark does not know it yet, or has forgotten it."""

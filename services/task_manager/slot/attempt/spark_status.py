@@ -41,6 +41,10 @@ class SparkStatus:
         self._rows: collections.deque[tuple[float, int]] = collections.deque(maxlen=_WINDOW)
         self.last: tuple[wire.Progress, list[wire.StageStatus]] = (_nothing(), [])
 
+    def cancel(self, before_ms: int) -> None:
+        """Cancels the jobs that began before this time. Raises what Py4J does."""
+        self._spark.cancel(before_ms, _JOBS_MAX)
+
     def look(self) -> None:
         """Asks Spark: three calls into the JVM, two for each stage that may have changed, two for each four jobs that are new or run.
         Raises what Py4J does."""

@@ -20,11 +20,40 @@ class OrderedAttempt:
     spec: AttemptSpec
     dirs: Dirs
     killed: asyncio.Future[str]
+    within_s: float = 0.0
+    """So long it has to end by itself once it is killed."""
+    at_once: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    """It has no time any more."""
     started: bool = False
     refused: Fault | None = None
     """Why its process could not begin."""
     channel: AttemptChannel | None = None
     """To its process, while it runs."""
+
+    asked: bool = False
+    """Whether it was asked to end: it is over then, however it ends."""
+
+    def kill(self, why: str, within_s: float) -> bool:
+        """Notes it; False: it was killed before, and this can only hurry."""
+        if not within_s:
+            self.at_once.set()
+        if self.killed.done():
+            return False
+        self.within_s = within_s
+        self.killed.set_result(why)
+        return True
+
+    async def ask_to_end(self, *ends: asyncio.Future[Any]) -> None:
+        """Interrupts its code, if that has begun, so that its `finally` runs; waits for one of ``ends`` as long as it has time."""
+        if self.channel is None or not self.within_s or any(end.done() for end in ends):
+            return
+        self.asked = True
+        self.channel.order({"do": "interrupt"})
+        at_once = asyncio.ensure_future(self.at_once.wait())
+        try:
+            await asyncio.wait({at_once, *ends}, timeout=self.within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            at_once.cancel()
 
     def killed_error(self) -> Fault:
         """The fault of one that was killed."""

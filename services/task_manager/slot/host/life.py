@@ -70,10 +70,8 @@ class Host:
             self.attempts.put(OrderedAttempt(order["attempt"], order["spec"], Dirs(**order["dirs"]), killed))
         elif order["do"] == "kill":
             attempt = self.attempts.find(order["attempt"])
-            if attempt and not attempt.killed.done():
-                attempt.killed.set_result(order["why"] or "it was cancelled")
-                if not attempt.started:
-                    self._ended(attempt, "killed", error=attempt.killed_error())
+            if attempt and attempt.kill(order["why"] or "it was cancelled", order.get("within_ms", 0) / 1000) and not attempt.started:
+                self._ended(attempt, "killed", error=attempt.killed_error())
         elif order["do"] == "order":
             self._pass_on(order["attempt"], order["order"])
         elif order["do"] == "look":
@@ -227,6 +225,8 @@ class Host:
                 ends: set[asyncio.Future[Any]] = {spare.exited, driver.exited, attempt.killed}
                 async with self._looks.at(driver):
                     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                    if attempt.killed.done():
+                        await attempt.ask_to_end(spare.exited, driver.exited)
                 if attempt.channel:
                     attempt.channel.close()
             await self._finish(driver, spare, attempt, logs)
@@ -241,7 +241,7 @@ class Host:
 
     async def _finish(self, driver: Driver, spare: Spare, attempt: OrderedAttempt, logs: list[CappedLog]) -> None:
         """Ends what lives of the attempt and reports how it ended."""
-        killed = attempt.killed.done() and (attempt.channel is None or not spare.exited.done())
+        killed = attempt.killed.done() and (attempt.channel is None or attempt.asked or not spare.exited.done())
         spare.kill()
         await spare.exited
         self._note_foreign(self._kill_others(driver), logs[1])

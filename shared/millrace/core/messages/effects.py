@@ -334,13 +334,14 @@ class AttemptLaunched(Body):
 
 
 class KillAttempt(Body):
-    """Ends an attempt and everything it started."""
+    """Ends an attempt and everything it started. `within_ms`: it is asked to end by itself first, and has so long; 0: it is not."""
 
     type: Literal["KillAttempt"] = "KillAttempt"
     version: Literal[1] = 1
     slot: int
     attempt: str
     why: str
+    within_ms: Annotated[int, Field(exclude_if=lambda ms: not ms)] = 0
 
 
 class AttemptKillSent(Body):
