@@ -159,6 +159,11 @@ class Commands:
         """Has the cluster end in order: how far that is."""
         return await self.call(self._recorded("shut_down", "cluster", lambda client: client.shut_down()), wait_s)
 
+    async def deregister(self, undo: bool, wait_s: float = WAIT_S) -> int:
+        """Has all TaskManagers of a provider stopped, until `undo`: how many there are."""
+        verb: Verb = "register" if undo else "deregister"
+        return await self.call(self._recorded(verb, "cluster", lambda client: client.deregister(undo)), wait_s)
+
     async def block(self, host: str, for_ms: int | None, reason: str, evacuate: bool, wait_s: float = WAIT_S) -> BlockedHostInfo:
         """Has no slot of a host granted any more: the host as it is now. Its list says by whose login, where there is one."""
         by = current.get().name or "over HTTP"

@@ -205,6 +205,14 @@ class ShutDownState(Shape):
     """Who has not answered in time."""
 
 
+class Deregistered(Shape):
+    """TaskManagers of a provider are stopped, and none is started; with `undo` they are started again."""
+
+    workers: int
+    """TaskManagers that the provider has started, and that are to be stopped; with `undo`, that are not."""
+    undo: bool
+
+
 class Jobs(Shape):
     as_of: AsOf
     total: int | None
@@ -492,3 +500,5 @@ class LetterRow(Shape):
 class Letters(Shape):
     total: int
     letters: list[LetterRow]
+    next: str | None
+    """The cursor of the next page; null: this is the last."""

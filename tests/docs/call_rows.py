@@ -147,7 +147,7 @@ RESOURCE_MANAGER = (
     Call("deregisterApplication", (client.DeregisterCluster, jobs.Query, client.ClusterDeregistered), (
         f"{MACHINE}test_a_cluster_is_deregistered_once_however_often_the_request_is_read",
         f"{DRAINING}test_a_cluster_that_is_deregistered_stops_its_workers_and_starts_none_until_that_is_undone",
-    ), "deregister", "none: who may reach the page need not be able to stop the cluster's machines"),
+    ), "deregister", "POST /api/v1/deregister"),
     Call(
         "notifyNewBlockedNodes",
         (

@@ -13,7 +13,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
+from millrace.client.dead_letters import Letter
 from millrace.core.messages.client import BlockedHostInfo, JobDetails, JobDetailsListed, Problem, ShutDown
+from millrace.core.messages.events import DeadLetter
 from services.web.app import application
 from services.web.commands import Commands, KafkaAway, NotAnswered
 from services.web.follow import Follows
@@ -65,6 +67,10 @@ class Cluster:
         self._answer()
         return ShutDown(step="SUSPENDING", since_ms=7, live=3, suspended=1, workers=2)
 
+    def deregister(self, undo: bool) -> int:
+        self._answer()
+        return 0 if undo else 3
+
     def block(self, host: str, for_ms: int | None, reason: str, *, evacuate: bool, by: str) -> BlockedHostInfo:
         self._answer()
         self.asked.append((host, for_ms, reason, evacuate, by))
@@ -76,6 +82,13 @@ class Cluster:
     def unblock(self, host: str) -> bool:
         self._answer()
         return host == "a"
+
+    def dead_letters(self) -> Any:
+        self._answer()
+        told = DeadLetter(
+            topic="client.commands", partition=0, offset=3, reason="no message", at_ms=7, size_bytes=1, sha256="0" * 64, head_base64="eA=="
+        )
+        return SimpleNamespace(read=lambda: [Letter(number, told) for number in (0, 2, 3, 7, 8)])
 
     def show(self, job: str) -> Any:
         raise NotFound(f"there is no job {job!r}")
@@ -134,6 +147,15 @@ def test_the_cluster_is_shut_down(web: TestClient, cluster: Cluster) -> None:
     assert web.post("/api/v1/shutdown").status_code == 503
 
 
+def test_the_cluster_is_deregistered_and_that_is_undone_over_http(web: TestClient, cluster: Cluster) -> None:
+    answer = web.post("/api/v1/deregister")
+    assert (answer.status_code, answer.json()) == (200, {"workers": 3, "undo": False})
+    assert web.post("/api/v1/deregister?undo=true").json() == {"workers": 0, "undo": True}
+    assert web.post("/api/v1/deregister?undo=perhaps").status_code == 400
+    cluster.fails = Unavailable("resource-manager was asked and does not answer", "resource-manager")
+    assert web.post("/api/v1/deregister").status_code == 503
+
+
 def test_a_host_is_blocked_and_unblocked(web: TestClient, cluster: Cluster) -> None:
     answer = web.put("/api/v1/blocklist/a", json={"for_ms": 60_000, "reason": "disk", "evacuate": True})
     its = {"by": "over HTTP", "reason": "disk", "evacuate": True, "task_managers": 1, "slots": 2, "busy": 1}
@@ -149,6 +171,19 @@ def test_a_host_is_blocked_and_unblocked(web: TestClient, cluster: Cluster) -> N
     assert (answer.status_code, answer.json()["detail"]) == (409, str(cluster.fails))
     cluster.fails = Unavailable("no answer", "resource-manager")
     assert web.put("/api/v1/blocklist/a").status_code == 503
+
+
+def test_dead_letters_are_read_page_by_page_with_a_cursor(web: TestClient) -> None:
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = web.get("/api/v1/deadletters", params={"limit": 2, "cursor": cursor}).json()
+        assert page["total"] == 5
+        seen.append([each["number"] for each in page["letters"]])
+        cursor = page["next"]
+    assert seen == [[8, 7], [3, 2], [0]]
+    both = web.get("/api/v1/deadletters?before=7&cursor=3").json()
+    assert ([each["number"] for each in both["letters"]], both["next"]) == ([2, 0], None)
+    assert web.get("/api/v1/deadletters?cursor=x").status_code == 400
 
 
 def test_archived_jobs_are_listed_by_the_cluster(web: TestClient, cluster: Cluster) -> None:

@@ -94,6 +94,9 @@ class Some(Asked, Scheduled, Rescaling):
     def shut_down(self) -> ShutDown:
         return ShutDown(step="SUSPENDING", since_ms=T0, live=1, suspended=0, workers=0)
 
+    def deregister(self, undo: bool) -> int:
+        return 0 if undo else 1
+
     def block(self, host: str, for_ms: int | None, reason: str, *, evacuate: bool, by: str) -> BlockedHostInfo:
         if host[0].isdigit():
             raise Refused("100 hosts are blocked, and more may not be: unblock one (`millrace blocked`)")

@@ -68,6 +68,7 @@ operator  POST   /api/v1/jobs/{job}/repair
 operator  GET    /api/v1/deadletters
 admin     POST   /api/v1/deadletters/{number}/redrive
 admin     POST   /api/v1/shutdown
+admin     POST   /api/v1/deregister
 viewer    GET    /api/v1/blocklist
 admin     PUT    /api/v1/blocklist/{host}
 admin     DELETE /api/v1/blocklist/{host}

@@ -70,6 +70,13 @@ def cluster(view: View, commands: Commands) -> APIRouter:
         """Ends the cluster in order, and keeps its jobs; they go on when it is started again. A repeat tells how far that is."""
         return models.ShutDownState.model_validate((await commands.shut_down(wait_s)).model_dump())
 
+    @router.post("/deregister", responses=responses(403, 504), dependencies=now)
+    async def deregister(
+        undo: Annotated[bool, Query(description="TaskManagers are started again when slots are short.")] = False, wait_s: WaitS = WAIT
+    ) -> models.Deregistered:
+        """Stops all TaskManagers that a provider has started, and starts none until `undo`. Jobs stay. A repeat is harmless."""
+        return models.Deregistered(workers=await commands.deregister(undo, wait_s), undo=undo)
+
     return router
 
 

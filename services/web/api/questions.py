@@ -122,13 +122,17 @@ def letters(commands: Commands) -> APIRouter:
     @router.get("/deadletters")
     async def listed(
         limit: Annotated[int, Query(ge=1, le=LETTERS_MOST)] = 100,
-        before: Annotated[int | None, Query(ge=0, le=1 << 62, description="Only letters below this number: the next page.")] = None,
+        cursor: Annotated[str, Query(pattern="^([0-9]{1,18})?$", description="`next` of the page before.")] = "",
+        before: Annotated[int | None, Query(ge=0, le=1 << 62, description="Only letters below this number.")] = None,
         wait_s: WaitS = WAIT,
     ) -> models.Letters:
         """Requests that the cluster could not use, the newest first."""
         found = await commands.call(lambda client: client.dead_letters().read(), wait_s)
-        below = [each for each in reversed(found) if before is None or each.number < before]
-        return models.Letters(total=len(found), letters=[_letter(each) for each in below[:limit]])
+        bounds = [each for each in (before, int(cursor) if cursor else None) if each is not None]
+        below = [each for each in reversed(found) if all(each.number < bound for bound in bounds)]
+        page = below[:limit]
+        following = str(page[-1].number) if len(below) > limit else None
+        return models.Letters(total=len(found), letters=[_letter(each) for each in page], next=following)
 
     @router.post("/deadletters/{number}/redrive", responses=responses(403))
     async def redrive(number: Annotated[int, Path(ge=0, le=1 << 62)], wait_s: WaitS = WAIT) -> models.LetterRow:

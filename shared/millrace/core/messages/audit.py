@@ -13,7 +13,7 @@ Role = Literal["viewer", "operator", "admin"]
 How = Literal["none", "token", "oidc"]
 """How it is known who it is; none: there is no login."""
 Verb = Literal[
-    "submit", "cancel", "rescale", "redrive", "shut_down", "block", "unblock",
+    "submit", "cancel", "rescale", "redrive", "shut_down", "deregister", "register", "block", "unblock",
     "set_schedule", "pause_schedule", "resume_schedule", "remove_schedule", "run_schedule",
 ]  # fmt: skip
 Outcome = Literal["done", "refused", "unknown"]
@@ -36,7 +36,7 @@ class CommandRequested(Body):
     """Where the request came from."""
     verb: Verb
     target: str
-    """The job, the host, the schedule, or the number of the dead letter; of `shut_down` the cluster."""
+    """The job, the host, the schedule, or the number of the dead letter; of `shut_down`, `deregister` and `register` the cluster."""
     at_ms: int
 
 
