@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,11 @@ from .words import count
 JOBS_MOST = 1000
 """Jobs that one form cancels."""
 LETTERS_MOST = 200
+FATES_S = 4.0
+"""For so long one request looks at letters: each is a read of Kafka."""
+SENDING_S = 10.0
+"""... and for so long it sends them."""
+NOT_REACHED = "was not reached in the time of one request: ask again"
 NOT_SENT = "was not sent, for the one before was not answered: try again"
 EXAMPLE = """\
 name: hello
@@ -92,11 +98,16 @@ def _cancel(router: APIRouter, shell: Shell, view: View, commands: Commands, sta
         return await _done(shell, request, "jobs", f"{worked} of {count(len(done), 'job')} canceled", done, f"{PREFIX}/jobs")
 
 
-async def _one_by_one(commands: Sequence[tuple[str, Callable[[], Awaitable[str]]]]) -> list[tuple[str, str, str]]:
-    """What became of each. When nobody answers, the others are not sent: each would wait as long for the same."""
+async def _one_by_one(
+    commands: Sequence[tuple[str, Callable[[], Awaitable[str]]]], for_s: float = float("inf")
+) -> list[tuple[str, str, str]]:
+    """What became of each. When nobody answers, no other is sent: each would wait as long for the same. After `for_s` none begins."""
     done: list[tuple[str, str, str]] = []
-    stopped = False
+    stopped, until = False, time.monotonic() + for_s
     for what, command in commands:
+        if not stopped and time.monotonic() > until:
+            done.append((what, NOT_REACHED, "wait"))
+            continue
         if stopped:
             done.append((what, NOT_SENT, "bad"))
             continue
@@ -137,12 +148,14 @@ REPAIR = _Again(
 
 
 def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, reads: Reads, stack: str) -> None:
-    async def graph_of(job: str) -> tuple[Mapping[str, Any], str]:
+    async def graph_of(job: str, repair: bool) -> tuple[Mapping[str, Any], str]:
         row, _ = view.ask(lambda view: view.jobs.row(job))
         if row is None:
             raise NotFound(f"there is no job {job} among those that are shown")
         if row["status"] not in ENDED_JOB:
             raise Refused(f"job {job} is {row['status']}: it can be run again once it has ended")
+        if repair and row["status"] == "FINISHED":
+            raise Refused(f"job {job} is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is; run it again")
         known = await reads.job(row)
         if not known.graph:
             raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")
@@ -150,7 +163,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
 
     async def ask(request: Request, job: str, how: _Again) -> Response:
         try:
-            _, name = await graph_of(job)
+            _, name = await graph_of(job, how.repair)
         except MillraceError as failure:
             return await _done(shell, request, "jobs", f"It cannot be {how.done} from here", [(job, str(failure), "bad")], f"{PREFIX}/jobs")
         return await run_in_threadpool(lambda: shell.page(
@@ -163,7 +176,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         await form_of(shell, request)
         id = ""
         try:
-            graph, name = await graph_of(job)
+            graph, name = await graph_of(job, how.repair)
             id = new_id(name)
             await commands.submit(run_again(graph, job, repair=how.repair), id)
         except NotAnswered as failure:
@@ -232,14 +245,15 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
         numbers = {int(n) for each in form.getlist("letter") if (n := str(each)).isdecimal() and len(n) < 19}
         every = form.get("all") == "yes"
         try:
-            letters = [each for each in await reads.letters(anew=True) if (each.redriven is None if every else each.number in numbers)]
-            letters = letters[:LETTERS_MOST]
-            fates = await commands.call(lambda client: [fate_of(client.dead_letters(), each) for each in letters])
+            chosen = [each for each in await reads.letters(anew=True) if (each.redriven is None if every else each.number in numbers)]
+            fates = await commands.call(partial(_fates, chosen[:LETTERS_MOST]))
         except MillraceError as failure:
             return await _done(shell, request, "letters", "They cannot be read now", [("", str(failure), "bad")], f"{PREFIX}/letters")
+        letters, beyond = chosen[:len(fates)], chosen[len(fates):]
         going = [letter for letter, found in zip(letters, fates, strict=True) if found.fate is Fate.SEND]
         if form.get("sure") != "yes":
-            return await run_in_threadpool(lambda: shell.page(request, "question.html", "letters", **_preview(letters, fates, stack)))
+            asked = _preview(letters, fates, len(beyond), stack)
+            return await run_in_threadpool(lambda: shell.page(request, "question.html", "letters", **asked))
         done = [(f"letter {letter.number}", f"was left: {_left(found)}", "wait")
                 for letter, found in zip(letters, fates, strict=True) if found.fate is not Fate.SEND]  # fmt: skip
 
@@ -247,13 +261,26 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
             await commands.redrive(letter.number, partial(_sent, letter))
             return "was sent again"
 
-        done += await _one_by_one([(f"letter {letter.number}", partial(sent, letter)) for letter in going])
+        done += await _one_by_one([(f"letter {letter.number}", partial(sent, letter)) for letter in going], SENDING_S)
+        done += [(f"letter {letter.number}", NOT_REACHED, "wait") for letter in beyond[:LETTERS_MOST]]
+        if len(beyond) > LETTERS_MOST:
+            done.append((f"{len(beyond) - LETTERS_MOST:,} more", NOT_REACHED, "wait"))
         worked = sum(tone == "ok" for _, _, tone in done)
-        return await _done(shell, request, "letters", f"{worked} of {count(len(done), 'letter')} sent again", done, f"{PREFIX}/letters")
+        return await _done(shell, request, "letters", f"{worked} of {count(len(chosen), 'letter')} sent again", done, f"{PREFIX}/letters")
 
 
-def _preview(letters: Sequence[Letter], fates: Sequence[Found], stack: str) -> dict[str, Any]:
-    """The question before letters are sent: what would become of them, by fate."""
+def _fates(letters: Sequence[Letter], client: Millrace) -> list[Found]:
+    """What would become of the first of them: of as many as can be looked at in the time of one request, and of one at least."""
+    until, found = time.monotonic() + FATES_S, []
+    for each in letters:
+        found.append(fate_of(client.dead_letters(), each))
+        if time.monotonic() > until:
+            break
+    return found
+
+
+def _preview(letters: Sequence[Letter], fates: Sequence[Found], beyond: int, stack: str) -> dict[str, Any]:
+    """The question before letters are sent: what would become of them, by fate. `beyond`: how many more were not looked at."""
     going = [letter for letter, found in zip(letters, fates, strict=True) if found.fate is Fate.SEND]
     groups: dict[tuple[str, str], list[str]] = {}
     for letter, found in zip(letters, fates, strict=True):
@@ -263,10 +290,11 @@ def _preview(letters: Sequence[Letter], fates: Sequence[Found], stack: str) -> d
     named = " ".join(str(each.number) for each in going[:20]) + (" ..." if len(going) > 20 else "")
     left = len(letters) - len(going)
     why = "Nothing was sent yet. They go as they were, with their own ids: a job that was accepted meanwhile stays one job."
+    more = f" {count(beyond, 'older letter')} {'was' if beyond == 1 else 'were'} not looked at yet: ask again." if beyond else ""
     return {
         "headline": f"Send {count(len(going), 'letter')} again?" if going else "None of them would be accepted now",
-        "why": why + (f" {count(left, 'letter')} would come to nothing, and {'stays' if left == 1 else 'stay'}." if left else "")
-        if going else "Nothing was sent, and nothing would be gained by it: below is why.",
+        "why": (why + (f" {count(left, 'letter')} would come to nothing, and {'stays' if left == 1 else 'stay'}." if left else "")
+        if going else "Nothing was sent, and nothing would be gained by it: below is why.") + more,
         "groups": [(len(some), would, kind, some[0]) for (would, kind), some in shown],
         "danger": not going, "verb": f"Send {count(len(going), 'letter')} again", "action": f"{PREFIX}/redrive", "keep": "Leave them",
         "back": f"{PREFIX}/letters", "fields": [("letter", each.number) for each in going], "names": [],

@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 
 from millrace.cli.fates import Fate, Found
 from millrace.client import Refused, Unavailable
-from services.web.page.actions import NOT_SENT, actions
+from millrace.client.dead_letters import Letter
+from services.web.page.actions import NOT_REACHED, NOT_SENT, actions
 
 from .seed import RUNNING, SCRIPT, WAITING, Cluster
 from .test_page import said, token
@@ -51,3 +52,27 @@ def test_letters_are_sent_one_by_one_until_nobody_answers(web: TestClient, clust
     assert answer.status_code == 200, answer.text
     told = said(answer.text)
     assert len(given) == 1 and told.count(NOT_SENT) > 0
+
+
+def test_one_request_looks_at_letters_for_a_bounded_time_and_says_which_it_has_not_reached(
+    web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred letters were two hundred reads of Kafka in one request, however slow it was."""
+    module, looked, given = sys.modules[actions.__module__], [], []
+
+    def fate_of(letters: object, letter: Letter) -> Found:
+        looked.append(letter.number)
+        return Found(Fate.SEND, "", None)
+
+    monkeypatch.setattr(module, "fate_of", fate_of)
+    monkeypatch.setattr(module, "_sent", lambda letter, client: given.append(letter.number))
+    monkeypatch.setattr(module, "FATES_S", -1.0)
+    form = {"token": token(web), "letter": ["400", "401", "402"]}
+    asked = said(web.post("/page/redrive", data=form).text)
+    assert len(looked) == 1 and "Send 1 letter again?" in asked and "2 older letters were not looked at yet" in asked
+    done = said(web.post("/page/redrive", data=form | {"sure": "yes"}).text)
+    assert "1 of 3 letters sent again" in done and done.count(NOT_REACHED) == 2 and given == [402]
+    monkeypatch.setattr(module, "FATES_S", 60.0)
+    monkeypatch.setattr(module, "SENDING_S", -1.0)
+    none = said(web.post("/page/redrive", data=form | {"sure": "yes"}).text)
+    assert "0 of 3 letters sent again" in none and none.count(NOT_REACHED) == 3 and given == [402]
