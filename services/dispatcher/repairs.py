@@ -6,8 +6,9 @@ to delete the data compares those keys. So either the data stay, or the repair i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -42,7 +43,7 @@ class Repairs:
     def look(self, effect: PutJobGraph, wall_ms: int | None) -> Begun | RepairRefused:
         """wall_ms: by the wall clock; None: it was begun in time. Raises StorageError, Unavailable."""
         job = repairs_of(effect.stored.graph or {}) or ""
-        found = self._kept_by(job, wall_ms)
+        found = self._kept_by(job, wall_ms, effect.stored.graph or {})
         if isinstance(found, RepairRefused):
             return found
         stored = effect.stored.model_copy(update={"kept": found, "kept_of": found.jobs})
@@ -58,17 +59,20 @@ class Repairs:
             puts.append(Put(entry.key, value_of(stands.model_copy(update={"repaired_by": [*stands.repaired_by, effect.job]}))))
         return Begun(stored, compares, puts)
 
-    def _kept_by(self, job: str, wall_ms: int | None) -> Kept | RepairRefused:
+    def _kept_by(self, job: str, wall_ms: int | None, graph: Mapping[str, Any]) -> Kept | RepairRefused:
         stands = _readable(self._store.get(key_of(job)))
         if stands is None:
             return _no(f"there is no job {job} that could be repaired")
         if stands.state == "accepted":
             return _no(f"job {job} has not ended: it can be repaired once it has FAILED or was CANCELED")
         if stands.status == "FINISHED":
-            return _no(f"job {job} is FINISHED: there is nothing to repair; run it again")
+            return _no(f"job {job} is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is; run it again")
         if stands.state == "dirty":
             return RepairRefused(kind="busy", reason=f"job {job} has ended just now; try again")
-        kept = self._manifest(stands)
+        kept, of = self._manifest(stands)
+        if of and not of.keys() & _vertices(graph).keys():
+            named = ", ".join(sorted(of)[:5]) + (", ..." if len(of) > 5 else "")
+            return _no(f"no vertex of this graph is one of job {job} ({named}): nothing of it would be kept; submit the graph as a new job")
         if kept is None:
             return _no(f"nothing of job {job} had finished that could be kept: run it again (millrace run-again {job})")
         if kept.why:
@@ -77,16 +81,22 @@ class Repairs:
             return _gone(job, "what it had finished is deleted already, or was not kept (keep_for_repair_hours, keep_for_repair_mb)")
         return kept
 
-    def _manifest(self, stands: StoredJob) -> Kept | None:
-        """Raises StorageError."""
+    def _manifest(self, stands: StoredJob) -> tuple[Kept | None, Mapping[str, Any]]:
+        """... and its vertices; none: they are not known. Raises StorageError."""
         if stands.archive is None:
-            return None
+            return None, {}
         try:
-            return Archive.model_validate_json(self._storage.get(stands.archive), extra="ignore").kept
+            archive = Archive.model_validate_json(self._storage.get(stands.archive), extra="ignore")
+            return archive.kept, _vertices(archive.graph)
         except NotFound:
-            return Kept(why="its archive is gone")
+            return Kept(why="its archive is gone"), {}
         except ValidationError:
-            return Kept(why="its archive cannot be read")
+            return Kept(why="its archive cannot be read"), {}
+
+
+def _vertices(graph: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = graph.get("vertices")
+    return found if isinstance(found, dict) else {}
 
 
 def _readable(entry: Entry | None) -> StoredJob | None:

@@ -125,7 +125,7 @@ def test_a_repair_is_stored_with_the_list_and_named_where_the_data_are(ports: Po
     ("fields", "kind", "reason"),
     [
         ({"state": "accepted", "graph": GRAPH}, "conflict", "job job-b has not ended: it can be repaired once it has FAILED"),
-        ({"status": "FINISHED"}, "conflict", "job job-b is FINISHED: there is nothing to repair; run it again"),
+        ({"status": "FINISHED"}, "conflict", "job job-b is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is"),
         ({"state": "dirty"}, "busy", "job job-b has ended just now; try again"),
         ({"kept_until_ms": None}, "conflict", "what it had finished is deleted already, or was not kept"),
         ({"kept_until_ms": 1}, "conflict", "what it had finished is deleted already, or was not kept"),
@@ -153,6 +153,21 @@ def test_a_job_that_left_nothing_says_so(ports: Ports, kept: Kept | None, reason
     ended(ports, kept=kept, kept_until_ms=None)
     outcome = put(ports)
     assert outcome is not None and outcome.refused is not None and reason in outcome.refused.reason
+
+
+def test_a_graph_without_a_vertex_of_the_job_does_not_repair_it(ports: Ports) -> None:
+    stands = ended(ports)
+    path = "archives/job-b/0.9/2.json"
+    of = {"name": "one", "vertices": {"other": {"sql": "SELECT 1"}, "third": {"sql": "SELECT 2"}}}
+    archive = Archive(job=OTHER, name="one", status="FAILED", accepted_ms=5, ended_ms=7, kept=KEPT, graph=of)
+    ports.storage.put_if_absent(path, archive.model_dump_json().encode())
+    ports.store.txn(Txn([], [Put(f"jobs/{OTHER}", value_of(stands.model_copy(update={"archive": path})))]))
+    outcome = put(ports)
+    assert outcome is not None and outcome.refused is not None and outcome.refused.kind == "conflict"
+    assert outcome.refused.reason.startswith("no vertex of this graph is one of job job-b (other, third): nothing of it would be kept")
+    mended = {**REPAIR, "vertices": {**REPAIR["vertices"], "third": {"sql": "SELECT 3"}}}
+    outcome = put(ports, effects.PutJobGraph(job=JOB, stored=stored(JOB, graph=mended, acceptance=f"1.{JOB}")))
+    assert outcome is not None and outcome.refused is None
 
 
 def test_there_is_no_such_job(ports: Ports) -> None:

@@ -82,10 +82,25 @@ def test_a_job_that_failed_is_repaired_by_a_new_one(web: TestClient, cluster: Cl
     assert answer.status_code == 201, answer.text
     assert cluster.submitted == [("mended", {**GRAPH, "name": "graph of old", "origin": {"job": "old", "repair": True}})]
     assert answer.json() == {"job": "mended", "status": "INITIALIZING", "url": "/api/v1/jobs/mended", "warnings": []}
-    refused = Conflict("job old is FINISHED: there is nothing to repair; run it again")
-    for failure, status in ((NotFound("no such job"), 404), (Refused("it is RUNNING"), 409), (refused, 409)):
+    for failure, status in ((NotFound("no such job"), 404), (Refused("it is RUNNING"), 409)):
         cluster.fails = failure
         assert web.post("/api/v1/jobs/old/repair").status_code == status
+
+
+def test_what_cannot_be_repaired_is_no_other_graph(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Conflict("job old is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is; run it again")
+
+    def submit(*_: Any) -> Any:
+        raise refused
+
+    monkeypatch.setattr(cluster, "submit", submit)
+    for path in ("repair", "repair?new=mine"):
+        answer = web.post(f"/api/v1/jobs/old/{path}")
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:millrace:wrong-state")
+        assert answer.json()["detail"] == str(refused)
+    assert web.post("/api/v1/jobs/old/again?new=mine").json()["type"] == "urn:millrace:other-graph"
+    monkeypatch.setattr(cluster, "show", lambda job: None)
+    assert web.post("/api/v1/jobs/old/repair?new=mine").json()["type"] == "urn:millrace:other-graph", "that id is another job's"
 
 
 def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from millrace.client import Rejected, new_id
+from millrace.client import Conflict, MillraceError, NotFound, Rejected, new_id
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.origins import again as run_again
+from millrace.core.origins import repairs_of
 from millrace.edge.graph_file import Loaded
 from millrace.edge.requests import check_loaded
 
@@ -166,10 +167,25 @@ async def _submitted(
     response.headers["Location"] = where = f"/api/v1/jobs/{id}"
     try:
         accepted = await commands.submit(graph, id, wait_s=wait_s)
+    except Conflict as failure:
+        if repairs_of(graph) is None or await _is_there(commands, id):
+            raise
+        raise Refusal(409, str(failure).partition("\n")[0], "wrong-state") from None
     except NotAnswered:
         response.status_code = 202
         return models.Submitted(job=id, status=None, url=where, warnings=[])
     return models.Submitted(job=id, status=accepted.status, url=where, warnings=[])
+
+
+async def _is_there(commands: Commands, job: str) -> bool:
+    """Whether there is a job of this id: then its graph is why another one is refused, and else the job that would be repaired."""
+    try:
+        await commands.call(lambda client: client.show(job))
+    except NotFound:
+        return False
+    except MillraceError:
+        return True
+    return True
 
 
 def loaded_of(parcel: Parcel) -> Loaded:

@@ -305,6 +305,7 @@ def test_a_job_that_failed_can_be_repaired_from_its_page(web: TestClient, cluste
     cluster.accept("failed-at-once", "n", NOW, [("a", 1)])
     cluster.job("JobFailed", "failed-at-once", NOW, archive=None, cause=None, spent=None)
     assert "/repair" not in web.get("/page/jobs/failed-at-once").text, "nothing of it had finished"
+    assert "is FINISHED: there is nothing to repair" in said(web.get(f"/page/jobs/{FINISHED}/repair").text)
     asked = said(web.get(f"/page/jobs/{FAILED}/repair").text)
     assert f"Repair {FAILED}?" in asked and f"millrace repair {FAILED}" in asked
     answer = web.post(f"/page/jobs/{FAILED}/repair", data={"token": token(web)})
