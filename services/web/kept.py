@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
+from millrace.client import Millrace
+from millrace.client import Unavailable as NotThere
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.states import ENDED_EXECUTION, NOT_DEPLOYED, ExecutionState
@@ -54,6 +56,9 @@ class Kept:
         self, view: View, commands: Commands, storage: Storage, stored: Callable[[str], Entry | None] = lambda key: None
     ) -> None:
         """`stored`: what etcd holds of a job, by its key. Raises Unavailable."""
+        from .history.client import Past  # it reads by what is here
+
+        self._past = Past(view, storage)
         self._view, self._commands, self._storage, self._stored = view, commands, storage, stored
         self._archives: dict[str, Archive] = {}
         self._keeping = threading.Lock()
@@ -66,6 +71,17 @@ class Kept:
         except Overdue:
             detail = f"the storage has not answered within {READ_S:g} s"
             raise Refusal(503, detail, "storage-away", headers={"Retry-After": "1"}) from None
+
+    async def first(self, what: Callable[[Millrace], T], wait_s: float, job: str) -> T:
+        """The answer of a call that reads what a job left. Where the tables know its end it is read from storage, without Kafka; else, or
+        where storage does not have it, the cluster is asked. Raises MillraceError."""
+        row = self._view.ask(lambda view: view.jobs.row(job))[0]
+        if row is not None and row["archive"] is not None:
+            try:
+                return await self.threads.run(lambda: what(self._past), min(wait_s, READ_S))
+            except (Overdue, NotThere):
+                pass
+        return await self._commands.call(what, wait_s)
 
     async def detail(self, job: str) -> JobDetail | None:
         """The job as its JobMaster has or had it: of an ended one from its archive, else the cluster is asked. None: nobody can tell."""

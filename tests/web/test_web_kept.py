@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import NotFound, Shown, Unavailable
-from millrace.core.messages.attempts import Fault
+from millrace.core.messages.attempts import Fault, ResultRows
 from millrace.core.messages.client import JobSummary
 from millrace.core.messages.execution import Archive, FailureDetail, JobDetail, LogPlace, SubtaskDetail, TaskDetail
 from millrace.io.storage.store import Storage, StorageError
@@ -74,8 +74,9 @@ class Scene:
         with open(path, "ab") as file:
             file.write(text)
 
-    def end(self) -> None:
-        archive = Archive(job="j", name="n", status="FINISHED", accepted_ms=T0, ended_ms=T0 + 9, detail=detail("FINISHED", 1, T0 + 9))
+    def end(self, of: JobDetail | None = None) -> None:
+        of = of or detail("FINISHED", 1, T0 + 9)
+        archive = Archive(job="j", name="n", status="FINISHED", accepted_ms=T0, ended_ms=T0 + 9, detail=of)
         self.storage.put_new("archives/j", archive.model_dump_json().encode())
         tell(self.view, self.story, lambda: attempt(self.story, "j", "FINISHED"))
         tell(self.view, self.story, lambda: self.story.say("JobFinished", "j", job="j", archive="archives/j", result=None, spent=None))
@@ -127,6 +128,22 @@ def test_the_logs_of_a_job_that_ended_are_read_without_its_task_manager_and_with
 def test_no_path_reaches_a_file_that_is_no_log_of_the_job(scene: Scene, path: str) -> None:
     scene.write(b"x")
     assert scene.web.get(path).status_code in (400, 404)
+
+
+def test_result_and_files_of_a_job_that_ended_are_read_from_storage_while_kafka_is_away(scene: Scene) -> None:
+    def away() -> None:
+        raise Unavailable("Kafka does not answer")
+
+    scene.commands = Commands(away)  # type: ignore[arg-type]  # it makes none
+    scene.app = application(scene.view, lambda: Follows("", 0), scene.commands, storage=scene.storage)
+    web = TestClient(scene.app, base_url="http://127.0.0.1")
+    paths = ("result", "files", "spark-logs")
+    assert [web.get(f"/api/v1/jobs/j/{path}").status_code for path in paths] == [503, 503, 503], "it runs: nobody else knows"
+    ended = detail("FINISHED", 1, T0 + 9).model_copy(update={"result": ResultRows(columns=["a"], types=["bigint"], rows=[[7]])})
+    scene.end(ended)
+    answer = web.get("/api/v1/jobs/j/result")
+    assert (answer.status_code, answer.json()["rows"]) == (200, [[7]])
+    assert [web.get(f"/api/v1/jobs/j/{path}").status_code for path in paths] == [200, 200, 200]
 
 
 def test_a_log_that_is_not_there_yet(scene: Scene) -> None:

@@ -45,10 +45,10 @@ def questions(commands: Commands, kept: Kept, spark_history: str) -> APIRouter:
     @router.get("/jobs/{job}/result")
     async def result(job: JobPath, wait_s: WaitS = WAIT) -> models.ResultTable:
         """The first rows of a FINISHED job. 409: it has none, or not yet."""
-        found = await commands.call(lambda client: client.result(job), wait_s)
+        found = await kept.first(lambda client: client.result(job), wait_s, job)
         return models.ResultTable(columns=found.columns, types=found.types, rows=found.rows, truncated=found.truncated)
 
-    _files(router, commands, kept, spark_history)
+    _files(router, kept, spark_history)
 
     @router.get("/jobs/{job}/events")
     async def events(job: JobPath, wait_s: WaitS = WAIT) -> models.Events:
@@ -70,11 +70,11 @@ def questions(commands: Commands, kept: Kept, spark_history: str) -> APIRouter:
     return router
 
 
-def _files(router: APIRouter, commands: Commands, kept: Kept, spark_history: str) -> None:
+def _files(router: APIRouter, kept: Kept, spark_history: str) -> None:
     @router.get("/jobs/{job}/files")
     async def files(job: JobPath, wait_s: WaitS = WAIT) -> models.KeptFiles:
         """What its scripts and functions wrote by relative paths, and what of it was not kept."""
-        found = await commands.call(lambda client: client.files(job), wait_s)
+        found = await kept.first(lambda client: client.files(job), wait_s, job)
         return models.KeptFiles(
             files=[
                 models.KeptFileRow(**{name: getattr(each, name) for name in ("task", "subtask", "attempt", "name", "bytes")})
@@ -94,7 +94,7 @@ def _files(router: APIRouter, commands: Commands, kept: Kept, spark_history: str
         request: Request, job: JobPath, task: Task, subtask: Number, name: Annotated[str, Query(min_length=1, max_length=4096)]
     ) -> Response:
         """One of these files, by its `name` in that list."""
-        for each in (await commands.call(lambda client: client.files(job))).kept:
+        for each in (await kept.first(lambda client: client.files(job), WAIT, job)).kept:
             if (each.task, each.subtask, each.name) == (task, subtask, name):
                 return await kept.answer(each.path, name, request.headers.get("range", ""), "application/octet-stream")
         raise Refusal(404, f"job {job} has no such file")
@@ -102,7 +102,7 @@ def _files(router: APIRouter, commands: Commands, kept: Kept, spark_history: str
     @router.get("/jobs/{job}/spark-logs")
     async def spark_logs(job: JobPath, wait_s: WaitS = WAIT) -> models.SparkLogs:
         """The event logs of its attempts' Spark applications among these files; of a job with `spark.eventLog.enabled: true`."""
-        found = await commands.call(lambda client: logs_in(client.files(job).kept), wait_s)
+        found = await kept.first(lambda client: logs_in(client.files(job).kept), wait_s, job)
         return models.SparkLogs(logs=[
             models.SparkLogRow(
                 task=each.task, subtask=each.subtask, attempt=each.attempt, application=each.application,
