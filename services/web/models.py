@@ -205,14 +205,6 @@ class ShutDownState(Shape):
     """Who has not answered in time."""
 
 
-class Deregistered(Shape):
-    """TaskManagers of a provider are stopped, and none is started; with `undo` they are started again."""
-
-    workers: int
-    """TaskManagers that the provider has started, and that are to be stopped; with `undo`, that are not."""
-    undo: bool
-
-
 class Jobs(Shape):
     as_of: AsOf
     total: int | None

@@ -20,6 +20,14 @@ REFUSED = responses(304, 400, 429, 503)
 HostPath = Annotated[str, Path(pattern=HOST_PATTERN, description="A host, as its TaskManagers name it.")]
 
 
+class Deregistered(models.Shape):
+    """TaskManagers of a provider are stopped, and none is started; with `undo` they are started again."""
+
+    workers: int
+    """TaskManagers that the provider has started, and that are to be stopped; with `undo`, that are not."""
+    undo: bool
+
+
 def cluster(view: View, commands: Commands) -> APIRouter:
     """The reads about the cluster, and its end."""
     router = APIRouter(tags=["cluster"], responses=REFUSED)
@@ -73,9 +81,9 @@ def cluster(view: View, commands: Commands) -> APIRouter:
     @router.post("/deregister", responses=responses(403, 504), dependencies=now)
     async def deregister(
         undo: Annotated[bool, Query(description="TaskManagers are started again when slots are short.")] = False, wait_s: WaitS = WAIT
-    ) -> models.Deregistered:
+    ) -> Deregistered:
         """Stops all TaskManagers that a provider has started, and starts none until `undo`. Jobs stay. A repeat is harmless."""
-        return models.Deregistered(workers=await commands.deregister(undo, wait_s), undo=undo)
+        return Deregistered(workers=await commands.deregister(undo, wait_s), undo=undo)
 
     return router
 
