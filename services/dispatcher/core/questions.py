@@ -313,7 +313,9 @@ def _task_managers_without(state: State, request: JobRequest, scope: str) -> Out
 
 def _deregister_cluster(state: State, request: client.DeregisterCluster, envelope: Envelope) -> Outputs:
     """Once: read again by a Dispatcher that has lost its log, it would stop what was registered since."""
-    if not envelope.body.decided:
+    if envelope.body.decided:
+        yield from refuse(request, "conflict", "it was asked for before the Dispatcher lost its log; ask again")
+    else:
         yield from _ask_resource_manager(state, request, envelope, "register" if request.undo else "deregister")
 
 
