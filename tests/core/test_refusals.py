@@ -54,7 +54,8 @@ def places() -> dict[tuple[str, int], str]:
             counts: dict[str, int] = {}
             for call in sorted(calls, key=lambda each: each.lineno):
                 given = [*call.args, *(each.value for each in call.keywords)]
-                kinds = [each.value for each in given if isinstance(each, ast.Constant) and each.value in KINDS]
+                constants = [each.value for each in given if isinstance(each, ast.Constant)]
+                kinds = [each for each in constants if isinstance(each, str) and each in KINDS]
                 label = f"{core}/{path.stem}.{function.name} {kinds[0] if kinds else '*'}"
                 counts[label] = counts.get(label, 0) + 1
                 shown = f"{label} {counts[label]}"
