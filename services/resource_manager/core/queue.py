@@ -1,8 +1,9 @@
 """The queue for slots: which jobs wait, why, and in which place; and what their shards are sent about that.
 
 That a job waits is sent at the next tick, for most jobs do not wait so long. That it waits no more is sent at once; changed places once
-a second. With ten thousand waiting jobs only the first hundred are sent their place. After a flood of jobs a few are notified
-at each tick: each notification leads to three more records, and jobs that start would have to wait for those.
+a second to the first hundred, and to the others in turn. All are counted once a second, and less often where more than five thousand
+wait. After a flood of jobs a few are notified at each tick: each notification leads to three more records, and jobs that start would
+have to wait for those.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
+from zlib import crc32
 
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.machine import Say
@@ -26,8 +28,9 @@ from .waiting import Wanted
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
 NOTIFIED_A_TICK = 20
+IN_TURN = 100  # of those behind the first ones: so many are looked at in a turn, and so many more that have moved far
+COUNTED_A_TICK, COUNTED_A_SECOND = 1000, 5_000  # where fewer wait, all are counted whenever one begins to; once a second
 HOSTS_NAMED = 3
-BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 Queues = list[tuple[Wanted, list[tuple[int, str]]]]
 """What is wanted, and (rank, job) of those that want it, in order."""
 
@@ -65,10 +68,11 @@ def remove(state: State, name: str) -> None:
 
 
 class Place(NamedTuple):
-    """Where a job stands in the queue, why it waits, and until when."""
+    """Where a job stands in the queue, what it waits for there, and until when. `is_first`: it is looked at each second."""
 
     position: int | None
-    reason: str
+    wanted: Wanted
+    is_first: bool
     expected_ms: AtMs | None = None
 
 
@@ -82,27 +86,48 @@ def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
     others: Queues = []
     for wanted, tenant, queue in state.waiting.jobs():
         (others if census.fits(wanted, tenant) else never).append((wanted, queue))
-    found = dict(_places(state, census, never, at_ms))
-    begun = islice(state.unnotified, NOTIFIED_A_TICK)
-    names = dict.fromkeys([*begun, *state.placed, *found] if again else begun)
+    begun = list(islice(state.unnotified, NOTIFIED_A_TICK))
+    seconds = -(-len(state.waiting) // COUNTED_A_SECOND)  # between two times that all are counted
+    turn, behind = divmod(now_ms // PLACES_EVERY_MS, max(1, seconds))
+    counts_all = len(state.waiting) <= COUNTED_A_TICK or (again and not behind)
+    found = dict(_places(state, census, never, at_ms, None if counts_all else PLACES_MAX))
+    names = dict.fromkeys(begun)
+    if again:
+        names |= dict.fromkeys(name for name in state.placed if name in found)
+        names |= dict.fromkeys(name for name, place in found.items() if place.is_first)
+        names |= dict.fromkeys(_in_turn(state, [name for name, place in found.items() if not place.is_first], found, turn))
     for name in names:
         state.unnotified.pop(name, None)
         job = state.jobs[name]
-        place = found.get(name, Place(None, BEYOND))
-        if place.position is None:
+        place = found.get(name) or Place(None, census.never_of(name) or state.waiting.places[name][0][0], False)
+        if place.position is None or not place.is_first:
             state.placed.pop(name, None)
         else:
             state.placed[name] = None
-        moved = (job.sent_reason, job.sent_position) != (place.reason, place.position)
+        reason = census.reason(job, place.wanted)
+        moved = (job.sent_reason, job.sent_position) != (reason, place.position)
         if moved or pace.is_news(job.sent_expected_ms, place.expected_ms, at_ms):
-            job.sent_reason, job.sent_position, job.sent_expected_ms = place.reason, place.position, place.expected_ms
+            job.sent_reason, job.sent_position, job.sent_expected_ms = reason, place.position, place.expected_ms
             yield Say(
                 shard_scope(job.shard),
-                JobQueued(job=name, reason=place.reason, position=place.position, expected_ms=place.expected_ms),
+                JobQueued(job=name, reason=reason, position=place.position, expected_ms=place.expected_ms),
             )
     if again:
         state.places_sent_ms = now_ms
         yield from _give_up(state, census, never, others, now_ms)
+
+
+def _in_turn(state: State, names: list[str], found: dict[str, Place], turn: int) -> Iterator[str]:
+    """Of the jobs behind the first ones, those that are looked at now: some that have moved far, or have no place yet; and those whose
+    turn it is, which comes whatever happens to the others."""
+    turns = max(1, len(names) // IN_TURN)
+    yield from (name for name in names if crc32(name.encode()) % turns == turn % turns)
+
+    def moved_far(name: str) -> bool:
+        sent, now = state.jobs[name].sent_position, found[name].position
+        return sent is not now if sent is None or now is None else abs(now - sent) * 10 > sent
+
+    yield from islice(filter(moved_far, names), IN_TURN)
 
 
 def _give_up(state: State, census: _SlotCensus, never: Queues, others: Queues, now_ms: NowMs) -> Iterator[Say]:
@@ -133,18 +158,20 @@ def _give_up(state: State, census: _SlotCensus, never: Queues, others: Queues, n
         yield Say(shard_scope(job.shard), NotEnoughResources(job=name, reason=census.reason(job, wanted)))
 
 
-def _places(state: State, census: _SlotCensus, never: Queues, at_ms: AtMs) -> Iterator[tuple[str, Place]]:
-    """The first jobs in the queue. Also the first ones that no registered slots can serve: they delay no other job and have no place. One
-    that wants slots of several profiles has none, either, if one of those can never come: it cannot end."""
+def _places(
+    state: State, census: _SlotCensus, never: Queues, at_ms: AtMs, most: int | None
+) -> Iterator[tuple[str, Place]]:
+    """The first jobs in the queue, `most` of them or all. Also of those that no registered slots can serve: they delay no other job and
+    have no place. One that wants slots of several profiles has none, either, if one of those can never come: it cannot end."""
     slots = 0
-    for position, (name, wanted, limited) in enumerate(islice(in_order(state, census.fits), PLACES_MAX), 1):
+    for position, (name, wanted, limited) in enumerate(islice(in_order(state, census.fits), most), 1):
         job = state.jobs[name]
         expected_ms = pace.expected_ms(state, slots + wanted.need, at_ms) if state.open and not limited else None
         slots += job.wanted - job.held
-        yield name, Place(position, census.reason(job, wanted), expected_ms)
-    others = [[(rank, name, wanted) for rank, name in queue[:PLACES_MAX]] for wanted, queue in never]
-    for _, name, wanted in islice(heapq.merge(*others), PLACES_MAX):
-        yield name, Place(None, census.reason(state.jobs[name], wanted))
+        yield name, Place(position, wanted, position <= PLACES_MAX, expected_ms)
+    others = [[(rank, name, wanted) for rank, name in queue[:most]] for wanted, queue in never]
+    for number, (_, name, wanted) in enumerate(islice(heapq.merge(*others), most), 1):
+        yield name, Place(None, wanted, number <= PLACES_MAX)
 
 
 def in_order(state: State, fits: Callable[[Wanted, str], bool]) -> Iterator[tuple[str, Wanted, bool]]:
@@ -196,8 +223,12 @@ class _SlotCensus:
 
     def fits_all(self, name: str) -> bool:
         """Whether that is so of all that this job wants: it may be in several lines."""
+        return self.never_of(name) is None
+
+    def never_of(self, name: str) -> Wanted | None:
+        """What this job wants and could never be given; None: nothing."""
         lines, tenant, _ = self._state.waiting.places[name]
-        return all(self.fits(each, tenant) for each in lines)
+        return next((each for each in lines if not self.fits(each, tenant)), None)
 
     def _never(self, wanted: Wanted, tenant: str) -> str:
         """Why not; "" if it could."""
