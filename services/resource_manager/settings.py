@@ -106,7 +106,7 @@ class ResourceManagerSettings(ServiceSettings):
         description="While jobs run, the slots of so many TaskManagers are kept free: a lost one is replaced without a wait.",
     )
     slots_max: int | None = Field(None, ge=0, description="Slots of all TaskManagers together, at most.")
-    cores_max: int | None = Field(None, ge=0, description="Cores of all TaskManagers that the provider has started, at most.")
+    cores_max: int | None = Field(None, ge=0, description="Cores of all TaskManagers, at most: of one started by hand those of its slots.")
     memory_mb_max: int | None = Field(None, ge=0, description="Memory of all slots together, at most.")
     worker_slots: int = Field(DEFAULTS.worker_slots, ge=1, le=1000, description="Slots of each TaskManager that the provider starts.")
     worker_cores: int = Field(DEFAULTS.worker_cores, ge=0, description="Cores of each, for cores_max.")

@@ -9,7 +9,7 @@ import pytest
 from millrace.core.machine import Configured, Do, Forget, PassedOver, Publish, Say
 from millrace.core.messages.effects import ListWorkers, WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.messages.events import ProviderConfigured
-from millrace.core.messages.slots import DisconnectTaskManager, ReleaseTaskManager, ReportedSlot
+from millrace.core.messages.slots import DisconnectTaskManager, RegisterTaskManager, ReleaseTaskManager, ReportedSlot, SlotSpec
 from services.resource_manager.core import workers
 from tests.core.of_resource_manager import Driver, queued
 from tests.core.of_workers import SETTINGS, W1, W2, W3, Provided, grants
@@ -118,6 +118,16 @@ def test_each_limit_holds_and_is_named(limit: dict[str, int], may: int) -> None:
 def test_limits_count_those_that_came_by_themselves() -> None:
     driver = Provided(task_managers_max=2)
     driver.register("task-manager/by-hand", 5, (1024,))
+    driver.ask("j", 9)
+    driver.wait(500)
+    assert list(driver.states()) == [W1]
+
+
+def test_the_limit_of_cores_counts_the_slots_of_those_that_came_by_themselves() -> None:
+    driver = Provided(task_managers_max=9, cores_max=5, worker_cores=2)
+    slots = [SlotSpec(slot=0, memory_mb=1024, cores=3)]
+    states = [ReportedSlot(slot=0, state="FREE")]
+    driver.say("task-manager/by-hand", RegisterTaskManager(host="h", slots=slots, states=states), 5)
     driver.ask("j", 9)
     driver.wait(500)
     assert list(driver.states()) == [W1]

@@ -128,8 +128,16 @@ LIMITS = (
         "memory_mb_max", lambda limits: limits.worker_slots * limits.worker_memory_mb,
         lambda state: sum(slot.profile.memory_mb for each in state.task_managers.values() for slot in each.slots.values()),
     ),
-    # What a slot has of cores it may share with others: those of the workers count.
-    Limit("cores_max", lambda limits: limits.worker_cores, lambda state: 0, lambda state: len(state.workers.known)),
+    # A worker's slots may share its cores, so `worker_cores` counts. Of those that came by themselves only the slots' are known.
+    Limit(
+        "cores_max", lambda limits: limits.worker_cores,
+        lambda state: sum(
+            slot.profile.cores
+            for name, each in state.task_managers.items() if name not in state.workers.known
+            for slot in each.slots.values()
+        ),
+        lambda state: len(state.workers.known),
+    ),
 )  # fmt: skip
 
 

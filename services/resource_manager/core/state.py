@@ -47,7 +47,7 @@ class Settings:
     task_managers_max: int = 1  # with those that came by themselves
     task_managers_spare: int = 0  # while jobs run: the slots of so many are kept free
     slots_max: int | None = None  # of all TaskManagers together; None: no limit
-    cores_max: int | None = None  # of all workers together
+    cores_max: int | None = None  # of all TaskManagers together
     memory_mb_max: int | None = None  # of all slots together
     worker_slots: int = 2  # of each TaskManager that the provider starts
     worker_cores: int = 1
