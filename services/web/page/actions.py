@@ -119,8 +119,13 @@ async def _one_by_one(
     return done
 
 
-async def _done(shell: Shell, request: Request, active: str, headline: str, done: Sequence[tuple[str, str, str]], back: str) -> Response:
-    return await run_in_threadpool(lambda: shell.page(request, "done.html", active, headline=headline, done=done, back=back))
+async def _done(
+    shell: Shell, request: Request, active: str, headline: str, done: Sequence[tuple[str, str, str]], back: str,
+    more: Sequence[tuple[str, Any]] = (),
+) -> Response:  # fmt: skip
+    """`more`: the fields of the form that goes on with what was not looked at."""
+    given = {"headline": headline, "done": done, "back": back, "more": more}
+    return await run_in_threadpool(lambda: shell.page(request, "done.html", active, **given))
 
 
 @dataclass(frozen=True)
@@ -240,19 +245,25 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
     @router.post(f"{PREFIX}/redrive")
     async def redrive(request: Request) -> Response:
         """Without `sure` it shows what would become of each, and asks. What would come to nothing is never sent. `all`: those that were not
-        sent again."""
+        sent again, of them those before letter `below` where it is given. `then`: what the next request is to look at."""
         form = await form_of(shell, request)
-        numbers = {int(n) for each in form.getlist("letter") if (n := str(each)).isdecimal() and len(n) < 19}
-        every = form.get("all") == "yes"
+        numbers = {n for each in form.getlist("letter") if (n := _number(each)) is not None}
+        every, below = form.get("all") == "yes", _number(form.get("below"))
         try:
-            chosen = [each for each in await reads.letters(anew=True) if (each.redriven is None if every else each.number in numbers)]
+            chosen = [
+                each for each in await reads.letters(anew=True)
+                if (each.redriven is None and (below is None or each.number < below) if every else each.number in numbers)
+            ]  # fmt: skip
             fates = await commands.call(partial(_fates, chosen[:LETTERS_MOST]))
         except MillraceError as failure:
             return await _done(shell, request, "letters", "They cannot be read now", [("", str(failure), "bad")], f"{PREFIX}/letters")
         letters, beyond = chosen[:len(fates)], chosen[len(fates):]
+        then = str(form.get("then", ""))
+        if beyond:  # what would come to nothing stays: looked at from the front, it would hide what is behind it
+            then = f"below {letters[-1].number}" if every else " ".join(str(each.number) for each in beyond[:LETTERS_MOST])
         going = [letter for letter, found in zip(letters, fates, strict=True) if found.fate is Fate.SEND]
         if form.get("sure") != "yes":
-            asked = _preview(letters, fates, len(beyond), stack)
+            asked = _preview(letters, fates, len(beyond), then, stack)
             return await run_in_threadpool(lambda: shell.page(request, "question.html", "letters", **asked))
         done = [(f"letter {letter.number}", f"was left: {_left(found)}", "wait")
                 for letter, found in zip(letters, fates, strict=True) if found.fate is not Fate.SEND]  # fmt: skip
@@ -266,7 +277,21 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
         if len(beyond) > LETTERS_MOST:
             done.append((f"{len(beyond) - LETTERS_MOST:,} more", NOT_REACHED, "wait"))
         worked = sum(tone == "ok" for _, _, tone in done)
-        return await _done(shell, request, "letters", f"{worked} of {count(len(chosen), 'letter')} sent again", done, f"{PREFIX}/letters")
+        headline = f"{worked} of {count(len(chosen), 'letter')} sent again"
+        return await _done(shell, request, "letters", headline, done, f"{PREFIX}/letters", _next(then))
+
+
+def _number(text: object) -> int | None:
+    """That a field of a form holds; None: it holds none."""
+    return int(digits) if (digits := str(text)).isascii() and digits.isdecimal() and len(digits) < 19 else None
+
+
+def _next(then: str) -> list[tuple[str, int | str]]:
+    """The fields of the form that goes on with the letters that `then` tells of; none: there are no more."""
+    word, _, number = then.partition(" ")
+    if word == "below":
+        return [("all", "yes"), ("below", below)] if (below := _number(number)) is not None else []
+    return [("letter", n) for each in then.split()[:LETTERS_MOST] if (n := _number(each)) is not None]
 
 
 def _fates(letters: Sequence[Letter], client: Millrace) -> list[Found]:
@@ -279,8 +304,9 @@ def _fates(letters: Sequence[Letter], client: Millrace) -> list[Found]:
     return found
 
 
-def _preview(letters: Sequence[Letter], fates: Sequence[Found], beyond: int, stack: str) -> dict[str, Any]:
-    """The question before letters are sent: what would become of them, by fate. `beyond`: how many more were not looked at."""
+def _preview(letters: Sequence[Letter], fates: Sequence[Found], beyond: int, then: str, stack: str) -> dict[str, Any]:
+    """The question before letters are sent: what would become of them, by fate. `beyond`: how many more were not looked at; `then`: what
+    the next request is to look at."""
     going = [letter for letter, found in zip(letters, fates, strict=True) if found.fate is Fate.SEND]
     groups: dict[tuple[str, str], list[str]] = {}
     for letter, found in zip(letters, fates, strict=True):
@@ -290,14 +316,15 @@ def _preview(letters: Sequence[Letter], fates: Sequence[Found], beyond: int, sta
     named = " ".join(str(each.number) for each in going[:20]) + (" ..." if len(going) > 20 else "")
     left = len(letters) - len(going)
     why = "Nothing was sent yet. They go as they were, with their own ids: a job that was accepted meanwhile stays one job."
-    more = f" {count(beyond, 'older letter')} {'was' if beyond == 1 else 'were'} not looked at yet: ask again." if beyond else ""
+    more = f" {count(beyond, 'older letter')} {'was' if beyond == 1 else 'were'} not looked at yet." if beyond else ""
     return {
         "headline": f"Send {count(len(going), 'letter')} again?" if going else "None of them would be accepted now",
         "why": (why + (f" {count(left, 'letter')} would come to nothing, and {'stays' if left == 1 else 'stay'}." if left else "")
         if going else "Nothing was sent, and nothing would be gained by it: below is why.") + more,
         "groups": [(len(some), would, kind, some[0]) for (would, kind), some in shown],
         "danger": not going, "verb": f"Send {count(len(going), 'letter')} again", "action": f"{PREFIX}/redrive", "keep": "Leave them",
-        "back": f"{PREFIX}/letters", "fields": [("letter", each.number) for each in going], "names": [],
+        "back": f"{PREFIX}/letters", "names": [], "more": _next(then),
+        "fields": [*(("letter", each.number) for each in going), *([("then", then)] if going and then else [])],
         "command": f"millrace dlq redrive{stack} {named} --yes" if going else "",
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -70,9 +71,45 @@ def test_one_request_looks_at_letters_for_a_bounded_time_and_says_which_it_has_n
     form = {"token": token(web), "letter": ["400", "401", "402"]}
     asked = said(web.post("/page/redrive", data=form).text)
     assert len(looked) == 1 and "Send 1 letter again?" in asked and "2 older letters were not looked at yet" in asked
+    assert "Look at the next letters" in asked
     done = said(web.post("/page/redrive", data=form | {"sure": "yes"}).text)
     assert "1 of 3 letters sent again" in done and done.count(NOT_REACHED) == 2 and given == [402]
     monkeypatch.setattr(module, "FATES_S", 60.0)
     monkeypatch.setattr(module, "SENDING_S", -1.0)
     none = said(web.post("/page/redrive", data=form | {"sure": "yes"}).text)
     assert "0 of 3 letters sent again" in none and none.count(NOT_REACHED) == 3 and given == [402]
+
+
+def test_letters_that_are_still_wrong_do_not_hide_those_behind_them(
+    web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay at the front: each request began with them again, and never came to the older ones."""
+    module, looked, given = sys.modules[actions.__module__], [], []
+
+    def fate_of(letters: object, letter: Letter) -> Found:
+        looked.append(letter.number)
+        return Found(Fate.SEND if letter.number == 400 else Fate.WRONG, "still wrong", None)
+
+    monkeypatch.setattr(module, "fate_of", fate_of)
+    monkeypatch.setattr(module, "_sent", lambda letter, client: given.append(letter.number))
+    monkeypatch.setattr(module, "FATES_S", -1.0)
+
+    def asked(**fields: object) -> tuple[str, dict[str, list[str]]]:
+        html = web.post("/page/redrive", data={"token": token(web), **fields}).text
+        last: dict[str, list[str]] = {}
+        form = html.split("Look at the next")[0].split("<form")[-1]
+        for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form):
+            last.setdefault(name, []).append(value)
+        return said(html), last if "Look at the next" in html else {}
+
+    open_ones = [letter.number for letter in cluster.dead_letters().read()[::-1] if letter.redriven is None]
+    text, following = asked(all="yes")
+    while following:
+        assert "None of them would be accepted now" in text and following["all"] == ["yes"]
+        text, following = asked(**{name: values[0] for name, values in following.items() if name != "token"})
+    assert looked == open_ones and looked[-1] == 400 and "Send 1 letter again?" in text
+    text, following = asked(letter=["402", "400"])
+    assert following["letter"] == ["400"]
+    text, following = asked(letter=["400"], sure="yes", then="below 399")
+    assert given == [400] and "1 of 1 letter sent again" in text and following["below"] == ["399"]
+    assert asked(letter=["400"], sure="yes", then="below <b>")[1] == {}
