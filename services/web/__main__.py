@@ -37,6 +37,7 @@ from .access.tokens import BadTokens
 from .app import application
 from .commands import TIMEOUT_S, Commands
 from .follow import Following, Follows
+from .kept import Kept
 from .middleware import REQUESTS_MOST, STREAMS_MOST
 from .page import page
 from .processes import Processes
@@ -89,17 +90,17 @@ def main() -> int:
     health = watched(settings, lambda: _health(app, view, following.state()), lambda: readings(view, following.state))
     commands = Commands(lambda: _client(settings), lambda: following.state().kafka_away, recorder=Recorder(must=login is not None))
     storage = Storage(settings.storage_url)
-    processes = Processes(commands, storage, settings.instance)
+    processes, kept = Processes(commands, storage, settings.instance), Kept(view, commands, storage, store.get)
     bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=_no_more_answers)
     questions = Questions(bus, topology, settings.instance, Inspector(settings.service, storage, settings.effective), alone=True)
     questions.start()
     shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
     stack = f" --stack {settings.stack}" if settings.stack else ""
-    screens = page(view, following.state, commands, processes, store.get, settings.cluster, stack, login, settings.spark_history)
+    screens = page(view, following.state, commands, processes, store.get, settings.cluster, stack, login, settings.spark_history, kept)
     api = application(
         view, following.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard,
         storage, screens, login, access, settings.spark_history, processes, store.get,
-        settings.metrics_fetch_interval_ms,
+        settings.metrics_fetch_interval_ms, kept,
     )  # fmt: skip
     unchecked = login is None and access.requests_per_s is None  # else each request is somebody's, and counted
     server = HttpServer(

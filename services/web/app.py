@@ -61,6 +61,7 @@ def application(
     processes: Processes | None = None,
     stored: Callable[[str], Entry | None] = lambda key: None,
     metrics_fetch_interval_ms: int = 10_000,
+    kept: Kept | None = None,
 ) -> FastAPI:
     """The application over a view, which asks by `commands`; `follows` says whether the view does.
 
@@ -68,7 +69,8 @@ def application(
     shown: settings, without secrets, as Flink's tools are shown them. flink_dashboard: the folder with the files of Flink's dashboard.
     storage: where attempts leave their logs. login: finds out who asks; None: everybody may do everything. access: limits, and origins.
     spark_history: the address of a Spark history server. processes: asks TaskManagers and services. stored: what etcd holds of a job,
-    by its key. metrics_fetch_interval_ms: how often processes are asked for Flink's metrics, at most."""
+    by its key. metrics_fetch_interval_ms: how often processes are asked for Flink's metrics, at most. kept: what attempts
+    left in storage; None: in `storage`."""
     app = FastAPI(
         title="Millrace",
         version=__version__,
@@ -80,7 +82,7 @@ def application(
         redirect_slashes=False,
     )
     storage = storage or Storage("memory://none")
-    kept, processes = Kept(view, commands, storage, stored), processes or Processes(commands, storage)
+    kept, processes = kept or Kept(view, commands, storage, stored), processes or Processes(commands, storage)
     fetcher = MetricFetcher(processes, metrics_fetch_interval_ms / 1000)
     dashboard = Dashboard(flink_dashboard) if flink_dashboard is not None else None  # what is wrong with its folder is said at the start
     app.add_middleware(ForFlink, flink=lambda: flink(view, commands, kept, shown or {}, dashboard, processes, fetcher))

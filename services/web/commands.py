@@ -47,6 +47,10 @@ class NotLoaded(MillraceError):
     """What this service does itself, before anything is sent, took too long. Nothing was sent, and nothing will be."""
 
 
+class StorageAway(Unavailable):
+    """What an ended job left cannot be read from storage, and the cluster cannot be asked for it."""
+
+
 class NoCluster(Unavailable):
     """This is a history: what was asked for only a running cluster has. Nothing was sent."""
 

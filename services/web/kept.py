@@ -21,7 +21,7 @@ from millrace.io.http.ranges import byte_range
 from millrace.io.interfaces import Entry, Unavailable
 from millrace.io.storage.store import NotFound, Storage, StorageError
 
-from .commands import Commands
+from .commands import Commands, NotAnswered, StorageAway
 from .core.plans import as_it_runs
 from .problems import Refusal
 from .threads import Overdue, Threads, TooMany
@@ -73,15 +73,28 @@ class Kept:
             raise Refusal(503, detail, "storage-away", headers={"Retry-After": "1"}) from None
 
     async def first(self, what: Callable[[Millrace], T], wait_s: float, job: str) -> T:
-        """The answer of a call that reads what a job left. Where the tables know its end it is read from storage, without Kafka; else, or
-        where storage does not have it, the cluster is asked. Raises MillraceError."""
+        """The answer of a call that reads what a job left: as `left` where the tables know its end, else the cluster is asked.
+        Raises MillraceError."""
         row = self._view.ask(lambda view: view.jobs.row(job))[0]
         if row is not None and row["archive"] is not None:
-            try:
-                return await self.threads.run(lambda: what(self._past), min(wait_s, READ_S))
-            except (Overdue, NotThere):
-                pass
+            return await self.left(what, wait_s)
         return await self._commands.call(what, wait_s)
+
+    async def left(self, what: Callable[[Millrace], T], wait_s: float) -> T:
+        """The answer of a call that reads what an ended job left: from storage, without Kafka. Where storage does not have it, the cluster
+        is asked, if there is one. Raises MillraceError; StorageAway: neither can tell, and why."""
+        try:
+            return await self.threads.run(lambda: what(self._past), min(wait_s, READ_S))
+        except Overdue:
+            failed = f"the storage has not answered within {min(wait_s, READ_S):g} s"
+        except NotThere as failure:
+            failed = str(failure)
+        if self._view.past:
+            raise StorageAway(failed)
+        try:
+            return await self._commands.call(what, wait_s)
+        except (NotThere, NotAnswered) as failure:
+            raise StorageAway(f"it cannot be read from storage: {failed}; nor from the cluster: {failure}") from None
 
     async def detail(self, job: str) -> JobDetail | None:
         """The job as its JobMaster has or had it: of an ended one from its archive, else the cluster is asked. None: nobody can tell."""

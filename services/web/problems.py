@@ -19,7 +19,7 @@ from millrace.io.storage.store import StorageError
 from .access.audit import NotRecorded
 from .access.roles import methods_of
 from .access.who import current
-from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered, NotLoaded
+from .commands import KafkaAway, NoCluster, NoLeader, NotAnswered, NotLoaded, StorageAway
 from .threads import TooMany
 
 MEDIA_TYPE = "application/problem+json"
@@ -116,6 +116,8 @@ def of_failure(failure: errors.MillraceError, mistakes: Sequence[Mistake] | None
             return Refusal(503, str(failure), "outcome-unknown", headers=again)
         case NoCluster():
             return Refusal(503, str(failure), "no-cluster")
+        case StorageAway():
+            return Refusal(503, str(failure), "storage-away", headers=again)
         case NoLeader():
             return Refusal(503, str(failure), "no-leader", headers=again)
         case NotRecorded():

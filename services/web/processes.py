@@ -53,7 +53,7 @@ class Processes:
 
     def __init__(self, commands: Commands, storage: Storage, own: str = "", now_s: Callable[[], float] = time.monotonic) -> None:
         """`own`: the name of this process, which may not write to the storage."""
-        self._commands, self._storage, self._own, self._now_s = commands, storage, own, now_s
+        self._commands, self.storage, self._own, self._now_s = commands, storage, own, now_s
         self._seen: OrderedDict[Hashable, _Seen] = OrderedDict()
 
     async def task_manager(self, name: str, wait_s: float = WAIT_S) -> TaskManagerDescribed:
@@ -129,10 +129,10 @@ class Processes:
         def got(client: Millrace) -> tuple[LogPiece, bytes]:
             if start < 0:
                 piece = who(client).upload(log, start, length)
-                return piece, self._storage.get(piece.path) if piece.path else b""
+                return piece, self.storage.get(piece.path) if piece.path else b""
             # Else each reader's ranges would be files of their own in storage, and there is no end of ranges.
             piece = who(client).upload(log, start - start % LOG_PIECE_MOST, LOG_PIECE_MOST)
-            begin, data = max(start, piece.start), self._storage.get(piece.path) if piece.path else b""
+            begin, data = max(start, piece.start), self.storage.get(piece.path) if piece.path else b""
             data = data[begin - piece.start :][:length]
             return piece.model_copy(update={"start": begin, "bytes": len(data)}), data
 

@@ -21,6 +21,7 @@ from ..access.guard import login_of
 from ..access.tokens import BadTokens
 from ..app import application
 from ..commands import Commands
+from ..kept import Kept
 from ..middleware import REQUESTS_MOST, STREAMS_MOST
 from ..page import page
 from ..processes import Processes
@@ -59,13 +60,14 @@ def _run(settings: HistorySettings, up: Callable[[str], None]) -> int:
     commands = Commands(lambda: Past(view, storage))
     shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
     access, login = settings.access, login_of(settings.access)
-    processes = Processes(commands, storage)
+    processes, kept = Processes(commands, storage), Kept(view, commands, storage)
     screens = page(
-        view, archives.state, commands, processes, lambda key: None, settings.cluster, login=login, spark_history=settings.spark_history
-    )
+        view, archives.state, commands, processes, lambda key: None, settings.cluster, login=login, spark_history=settings.spark_history,
+        kept=kept,
+    )  # fmt: skip
     api = application(
         view, archives.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard, storage, screens,
-        login, access, settings.spark_history, processes,
+        login, access, settings.spark_history, processes, kept=kept,
     )  # fmt: skip
     server = HttpServer(
         api, settings.host, settings.port, name="api", most_connections=STREAMS_MOST + 2 * REQUESTS_MOST,

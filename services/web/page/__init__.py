@@ -11,6 +11,7 @@ from millrace.io.interfaces import Entry
 
 from ..commands import Commands
 from ..follow import Follows
+from ..kept import Kept
 from ..processes import Processes
 from ..view import View
 from .actions import actions
@@ -36,13 +37,14 @@ def page(
     stack: str = "",
     login: Login | None = None,
     spark_history: str = "",
+    kept: Kept | None = None,
 ) -> APIRouter:
     """All screens and forms; of a history those of jobs alone.
 
     stored: what etcd holds of a job, by its key. stack: the option that names the stack in commands. login: None where everybody may do
-    everything. spark_history: the address of a Spark history server."""
+    everything. spark_history: the address of a Spark history server. kept: what jobs left in storage; None: in that of `processes`."""
     shell = Shell(view, follows, cluster, stack, login.form_key if login is not None else b"")
-    reads = Reads(commands, stored, spark_history)
+    reads = Reads(commands, kept or Kept(view, commands, processes.storage, stored), stored, spark_history)
     router = APIRouter()
     if login is not None:
         from .login import logins

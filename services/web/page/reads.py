@@ -25,6 +25,7 @@ from millrace.runtime.logs import Redaction
 from ..api.questions import what_it_does
 from ..commands import Commands
 from ..core.plans import as_it_runs
+from ..kept import Kept
 from ..spark_logs import SparkLog, logs_in
 
 KEPT_MOST = 64
@@ -58,10 +59,10 @@ class Known:
 class Reads:
     """For one event loop."""
 
-    def __init__(self, commands: Commands, stored: Callable[[str], Entry | None], spark_history: str = "") -> None:
-        """`stored`: what etcd holds of a job, by its key. Raises Unavailable."""
+    def __init__(self, commands: Commands, kept: Kept, stored: Callable[[str], Entry | None], spark_history: str = "") -> None:
+        """`kept`: what ended jobs left in storage. `stored`: what etcd holds of a job, by its key. Raises Unavailable."""
         self._spark_history = spark_history
-        self._commands, self._stored = commands, stored
+        self._commands, self._left, self._stored = commands, kept, stored
         self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
 
     async def job(self, row: Mapping[str, Any]) -> Known:
@@ -133,9 +134,11 @@ class Reads:
             self._keep(("report", job), found)
         return found
 
-    async def lines(self, path: str, stream: str) -> tuple[bytes, int]:
-        """The end of what an attempt wrote, and how long all of it is. `path` is of a job's detail, never of a request."""
-        return await self._commands.call(lambda client: client.log_end(path, stream, LOG_BYTES), WAIT_S)
+    async def lines(self, path: str, stream: str, ended: bool) -> tuple[bytes, int]:
+        """The end of what an attempt wrote, and how long all of it is. `path` is of a job's detail, never of a request. ended: the job has,
+        so nothing more comes."""
+        ask = self._left.left if ended else self._commands.call
+        return await ask(lambda client: client.log_end(path, stream, LOG_BYTES), WAIT_S)
 
     async def letters(self, anew: bool = False) -> list[Letter]:
         """The dead letters, the newest first. Raises MillraceError."""
@@ -155,10 +158,10 @@ class Reads:
         return found
 
     async def _once(self, key: Hashable, call: Callable[[Millrace], T]) -> T:
-        """What never changes."""
+        """What never changes: something that an ended job left."""
         found: T | None = self._find(key)
         if found is None:
-            found = await self._commands.call(call, WAIT_S)
+            found = await self._left.left(call, WAIT_S)
             self._keep(key, found)
         return found
 

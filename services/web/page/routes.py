@@ -186,7 +186,7 @@ async def _tab(reads: Reads, known: Known, tab: Tab, attempt: str | None, stream
             chosen = next((each for each in logs if each[0] == attempt), logs[-1] if logs else None)
             given |= {"logs": logs, "chosen_log": chosen[0] if chosen else None}
             if chosen:
-                data, size = await reads.lines(chosen[2], stream)
+                data, size = await reads.lines(chosen[2], stream, known.detail.ended_ms is not None)
                 given |= {"lines": numbered(data, find), "log_size": size}
     except MillraceError as failure:
         given["result_missing"] = str(failure)
