@@ -1,6 +1,7 @@
 """A page of the jobs: those that filters allow, sorted, from a cursor on.
 
-A cursor is the place behind a page's last row in the order, not a number of rows: jobs that come or go meanwhile move no page.
+A cursor is the place behind a page's last row in the order, not a number of rows: jobs that come or go meanwhile move no page. So it is
+with TaskManagers and slots.
 """
 
 from __future__ import annotations
@@ -24,6 +25,33 @@ TEXTS = ("name", "status", "job")
 
 class BadCursor(ValueError):
     """No cursor of this listing."""
+
+
+def part(rows: Sequence[Row], by: Sequence[str], limit: int, cursor: str) -> tuple[list[Row], str | None]:
+    """So many rows behind a cursor, in the order of these fields, which no two rows have alike; and the cursor of the next part.
+    Raises BadCursor."""
+    found = sorted(([row[name] for name in by], n) for n, row in enumerate(rows))
+    if cursor:
+        what, *after = _read(cursor, 1 + len(by))
+        if what != ",".join(by) or any(type(each) is not type(one) for key, _ in found[:1] for each, one in zip(after, key, strict=True)):
+            raise BadCursor("it is none of this listing")
+        found = [each for each in found if each[0] > after] if found else []
+    page = found[:limit]
+    return [rows[n] for _, n in page], _written([",".join(by), *page[-1][0]]) if len(found) > limit else None
+
+
+def _written(values: Sequence[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+
+
+def _read(cursor: str, length: int) -> list[Any]:
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        values = None
+    if not isinstance(values, list) or len(values) != length:
+        raise BadCursor("it is none of this service's")
+    return values
 
 
 @dataclass(frozen=True)
@@ -70,14 +98,10 @@ class Listing:
         return (row.get(field) or ("" if field in TEXTS else 0), row["job"])
 
     def _cursor(self, key: Key) -> str:
-        return base64.urlsafe_b64encode(json.dumps([self.sort, *key]).encode()).decode().rstrip("=")
+        return _written([self.sort, *key])
 
     def _after(self) -> Key:
-        try:
-            text = base64.urlsafe_b64decode(self.cursor + "=" * (-len(self.cursor) % 4))
-            sort, value, job = json.loads(text)
-        except (ValueError, TypeError, binascii.Error, RecursionError):
-            raise BadCursor("it is none of this service's") from None
+        sort, value, job = _read(self.cursor, 3)
         kind = str if self.sort.removeprefix("-") in TEXTS else int
         if sort != self.sort or not isinstance(value, kind) or not isinstance(job, str):
             raise BadCursor(f"it is none of a listing sorted by {self.sort}")

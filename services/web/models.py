@@ -266,13 +266,19 @@ class OwnLogs(Shape):
     logs: list[OwnLogRow]
 
 
-class TaskManagers(Shape):
+class Part(Shape):
     as_of: AsOf
+    total: int
+    """How many there are on all pages."""
+    next: str | None
+    """The cursor of the next page; null: this is the last."""
+
+
+class TaskManagers(Part):
     task_managers: list[TaskManagerRow]
 
 
-class Slots(Shape):
-    as_of: AsOf
+class Slots(Part):
     slots: list[SlotRow]
 
 

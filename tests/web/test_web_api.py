@@ -106,8 +106,8 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
     ("/api/v1/jobs?limit=1&limit=2", 400, "limit: it is given 2 times, and taken once"),
     ("/api/v1/jobs?state=RUNNING&name=a&name=b", 400, "name: it is given 2 times, and taken once"),
     ("/api/v1/jobs/j?name=x", 400, "name: no parameter of /api/v1/jobs/j; there are none"),
-    ("/api/v1/taskmanagers?gone=true&all=1", 400, "all: no parameter of /api/v1/taskmanagers; there are: gone"),
-    ("/api/v1/slots?task_manager=tm", 400, "task_manager: no parameter of /api/v1/slots; there are none"),
+    ("/api/v1/taskmanagers?gone=true&all=1", 400, "all: no parameter of /api/v1/taskmanagers; there are: gone, limit, cursor"),
+    ("/api/v1/slots?task_manager=tm", 400, "task_manager: no parameter of /api/v1/slots; there are: limit, cursor"),
 ])  # fmt: skip
 def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: str) -> None:
     answer = web.get(path)

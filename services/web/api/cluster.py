@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -12,11 +12,15 @@ from millrace.core.messages.blocklist import HOST_PATTERN, BlockedHostInfo
 from .. import models
 from ..changes import Level
 from ..commands import Commands
+from ..listing import BadCursor, part
 from ..problems import responses
 from ..view import View
-from .asking import WAIT, WaitS, json_alone, only_live, shown
+from .asking import WAIT, WaitS, json_alone, only_live, shown, wrong_parameter
 
 REFUSED = responses(304, 400, 429, 503)
+PAGE_MOST = 1000
+Limit = Annotated[int, Query(ge=1, le=PAGE_MOST)]
+Cursor = Annotated[str, Query(max_length=1000, description="`next` of the page before; all else as it was.")]
 HostPath = Annotated[str, Path(pattern=HOST_PATTERN, description="A host, as its TaskManagers name it.")]
 
 
@@ -37,14 +41,24 @@ def cluster(view: View, commands: Commands) -> APIRouter:
     async def task_managers(
         request: Request,
         gone: Annotated[bool, Query(description="Those that are gone, instead of those that are registered.")] = False,
+        limit: Limit = PAGE_MOST,
+        cursor: Cursor = "",
     ) -> Response:
-        """The TaskManagers, by name."""
-        return shown(request, view, lambda view: {"task_managers": view.cluster.task_managers(gone)}, Level.LINE)
+        """The TaskManagers, by name, page by page."""
+
+        def listed(view: View) -> dict[str, Any]:
+            return _page("task_managers", view.cluster.task_managers(gone), ("task_manager",), limit, cursor)
+
+        return shown(request, view, listed, Level.LINE)
 
     @router.get("/slots", response_model=models.Slots, dependencies=now)
-    async def slots(request: Request) -> Response:
-        """The slots of the registered TaskManagers, and what is in them."""
-        return shown(request, view, lambda view: {"slots": slots_of(view)}, Level.ATTEMPT)
+    async def slots(request: Request, limit: Limit = PAGE_MOST, cursor: Cursor = "") -> Response:
+        """The slots of the registered TaskManagers, and what is in them; by TaskManager and number, page by page."""
+
+        def listed(view: View) -> dict[str, Any]:
+            return _page("slots", slots_of(view), ("task_manager", "slot"), limit, cursor)
+
+        return shown(request, view, listed, Level.ATTEMPT)
 
     @router.get("/leaders", response_model=models.Leaders, dependencies=now)
     async def leaders(request: Request) -> Response:
@@ -86,6 +100,15 @@ def cluster(view: View, commands: Commands) -> APIRouter:
         return Deregistered(workers=await commands.deregister(undo, wait_s), undo=undo)
 
     return router
+
+
+def _page(name: str, rows: list[dict[str, Any]], by: Sequence[str], limit: int, cursor: str) -> dict[str, Any]:
+    """One page of a listing. Raises Refusal."""
+    try:
+        found, more = part(rows, by, limit, cursor)
+    except BadCursor as bad:
+        raise wrong_parameter("cursor", str(bad)) from None
+    return {"total": len(rows), name: found, "next": more}
 
 
 def slots_of(view: View) -> list[dict[str, Any]]:
