@@ -266,22 +266,6 @@ class OwnLogs(Shape):
     logs: list[OwnLogRow]
 
 
-class Part(Shape):
-    as_of: AsOf
-    total: int
-    """How many there are on all pages."""
-    next: str | None
-    """The cursor of the next page; null: this is the last."""
-
-
-class TaskManagers(Part):
-    task_managers: list[TaskManagerRow]
-
-
-class Slots(Part):
-    slots: list[SlotRow]
-
-
 class Leaders(Shape):
     as_of: AsOf
     leaders: list[LeaderRow]

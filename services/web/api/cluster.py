@@ -24,6 +24,22 @@ Cursor = Annotated[str, Query(max_length=1000, description="`next` of the page b
 HostPath = Annotated[str, Path(pattern=HOST_PATTERN, description="A host, as its TaskManagers name it.")]
 
 
+class Part(models.Shape):
+    as_of: models.AsOf
+    total: int
+    """How many there are on all pages."""
+    next: str | None
+    """The cursor of the next page; null: this is the last."""
+
+
+class TaskManagers(Part):
+    task_managers: list[models.TaskManagerRow]
+
+
+class Slots(Part):
+    slots: list[models.SlotRow]
+
+
 class Deregistered(models.Shape):
     """TaskManagers of a provider are stopped, and none is started; with `undo` they are started again."""
 
@@ -37,7 +53,7 @@ def cluster(view: View, commands: Commands) -> APIRouter:
     router = APIRouter(tags=["cluster"], responses=REFUSED)
     now = [Depends(only_live(view))]
 
-    @router.get("/taskmanagers", response_model=models.TaskManagers, dependencies=now)
+    @router.get("/taskmanagers", response_model=TaskManagers, dependencies=now)
     async def task_managers(
         request: Request,
         gone: Annotated[bool, Query(description="Those that are gone, instead of those that are registered.")] = False,
@@ -51,7 +67,7 @@ def cluster(view: View, commands: Commands) -> APIRouter:
 
         return shown(request, view, listed, Level.LINE)
 
-    @router.get("/slots", response_model=models.Slots, dependencies=now)
+    @router.get("/slots", response_model=Slots, dependencies=now)
     async def slots(request: Request, limit: Limit = PAGE_MOST, cursor: Cursor = "") -> Response:
         """The slots of the registered TaskManagers, and what is in them; by TaskManager and number, page by page."""
 
