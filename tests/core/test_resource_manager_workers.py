@@ -9,7 +9,13 @@ import pytest
 from millrace.core.machine import Configured, Do, Forget, PassedOver, Publish, Say
 from millrace.core.messages.effects import ListWorkers, WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.messages.events import ProviderConfigured
-from millrace.core.messages.slots import DisconnectTaskManager, RegisterTaskManager, ReleaseTaskManager, ReportedSlot, SlotSpec
+from millrace.core.messages.slots import (
+    DisconnectTaskManager,
+    RegisterTaskManager,
+    ReleaseTaskManager,
+    ReportedSlot,
+    SlotSpec,
+)
 from services.resource_manager.core import workers
 from tests.core.of_resource_manager import Driver, queued
 from tests.core.of_workers import SETTINGS, W1, W2, W3, Provided, grants

@@ -183,7 +183,8 @@ class RunningStack:
         RUNNING.remove(self)
         self.down()
         if failure is None:
-            assert self.surprises() == []
+            surprises = self.surprises()
+            assert not surprises, "\n".join(surprises)  # pytest explains no assertion of a module that is no test
 
     def up(self) -> None:
         """Starts it; the client is connected."""
