@@ -118,8 +118,8 @@ def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
 
 
 def _in_turn(state: State, names: list[str], found: dict[str, Place], turn: int) -> Iterator[str]:
-    """Of the jobs behind the first ones, those that are looked at now: some that have moved far, or have no place yet; and those whose
-    turn it is, which comes whatever happens to the others."""
+    """Of the jobs behind the first ones, those that are looked at now: those whose turn it is, and some that have moved far or have no
+    place yet. A turn comes whatever happens to the others."""
     turns = max(1, len(names) // IN_TURN)
     yield from (name for name in names if crc32(name.encode()) % turns == turn % turns)
 

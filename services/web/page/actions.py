@@ -124,8 +124,10 @@ async def _done(
     more: Sequence[tuple[str, Any]] = (),
 ) -> Response:  # fmt: skip
     """`more`: the fields of the form that goes on with what was not looked at."""
-    given = {"headline": headline, "done": done, "back": back, "more": more}
-    return await run_in_threadpool(lambda: shell.page(request, "done.html", active, **given))
+    def page() -> Response:
+        return shell.page(request, "done.html", active, headline=headline, done=done, back=back, more=more)
+
+    return await run_in_threadpool(page)
 
 
 @dataclass(frozen=True)
