@@ -95,7 +95,7 @@ def _cancel(router: APIRouter, shell: Shell, view: View, commands: Commands, sta
         if len(done) == 1 and done[0][2] == "ok":
             return RedirectResponse(f"{PREFIX}/jobs/{done[0][0]}", 303)
         worked = sum(tone == "ok" for _, _, tone in done)
-        return await _done(shell, request, "jobs", f"{worked} of {count(len(done), 'job')} canceled", done, f"{PREFIX}/jobs")
+        return await shell.done(request, "jobs", f"{worked} of {count(len(done), 'job')} canceled", done, f"{PREFIX}/jobs")
 
 
 async def _one_by_one(
@@ -117,17 +117,6 @@ async def _one_by_one(
             done.append((what, str(failure), "wait" if isinstance(failure, NotAnswered) else "bad"))
             stopped = isinstance(failure, NoLeader | NotAnswered | KafkaAway | TooMany)
     return done
-
-
-async def _done(
-    shell: Shell, request: Request, active: str, headline: str, done: Sequence[tuple[str, str, str]], back: str,
-    more: Sequence[tuple[str, Any]] = (),
-) -> Response:  # fmt: skip
-    """`more`: the fields of the form that goes on with what was not looked at."""
-    def page() -> Response:
-        return shell.page(request, "done.html", active, headline=headline, done=done, back=back, more=more)
-
-    return await run_in_threadpool(page)
 
 
 @dataclass(frozen=True)
@@ -172,7 +161,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         try:
             _, name = await graph_of(job, how.repair)
         except MillraceError as failure:
-            return await _done(shell, request, "jobs", f"It cannot be {how.done} from here", [(job, str(failure), "bad")], f"{PREFIX}/jobs")
+            return await shell.done(request, "jobs", f"It cannot be {how.done} from here", [(job, str(failure), "bad")], f"{PREFIX}/jobs")
         return await run_in_threadpool(lambda: shell.page(
             request, "question.html", "jobs", headline=how.headline.format(job=job), verb=how.verb, danger=False, keep="Leave it",
             why=how.why, action=f"{PREFIX}/jobs/{job}/{how.path}", fields=[], names=[], back=f"{PREFIX}/jobs/{job}",
@@ -188,9 +177,9 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
             await commands.submit(run_again(graph, job, repair=how.repair), id)
         except NotAnswered as failure:
             told = "It is not known yet whether it runs"
-            return await _done(shell, request, "jobs", told, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
+            return await shell.done(request, "jobs", told, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
         except MillraceError as failure:
-            return await _done(shell, request, "jobs", "It was not submitted", [(job, str(failure), "bad")], f"{PREFIX}/jobs/{job}")
+            return await shell.done(request, "jobs", "It was not submitted", [(job, str(failure), "bad")], f"{PREFIX}/jobs/{job}")
         return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
 
     @router.get(f"{PREFIX}/jobs/{{job}}/again")
@@ -258,7 +247,7 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
             ]  # fmt: skip
             fates = await commands.call(partial(_fates, chosen[:LETTERS_MOST]))
         except MillraceError as failure:
-            return await _done(shell, request, "letters", "They cannot be read now", [("", str(failure), "bad")], f"{PREFIX}/letters")
+            return await shell.done(request, "letters", "They cannot be read now", [("", str(failure), "bad")], f"{PREFIX}/letters")
         letters, beyond = chosen[:len(fates)], chosen[len(fates):]
         then = str(form.get("then", ""))
         if beyond:  # what would come to nothing stays: looked at from the front, it would hide what is behind it
@@ -280,7 +269,7 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
             done.append((f"{len(beyond) - LETTERS_MOST:,} more", NOT_REACHED, "wait"))
         worked = sum(tone == "ok" for _, _, tone in done)
         headline = f"{worked} of {count(len(chosen), 'letter')} sent again"
-        return await _done(shell, request, "letters", headline, done, f"{PREFIX}/letters", _next(then))
+        return await shell.done(request, "letters", headline, done, f"{PREFIX}/letters", _next(then))
 
 
 def _number(text: object) -> int | None:

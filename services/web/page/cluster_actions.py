@@ -154,9 +154,7 @@ def _shut_down(router: APIRouter, shell: Shell, view: View, commands: Commands, 
         except MillraceError as failure:
             return await _not_done(shell, request, "services", "the cluster", failure)
         done = [(what, told, tone) for what, told, tone in _far(seen, stack) if told]
-        return await run_in_threadpool(lambda: shell.page(
-            request, "done.html", "services", headline="The cluster is being shut down", done=done, back=f"{PREFIX}/",
-        ))  # fmt: skip
+        return await shell.done(request, "services", "The cluster is being shut down", done, f"{PREFIX}/")
 
 
 def _far(seen: ShutDown, stack: str) -> list[tuple[str, str, str]]:
@@ -176,6 +174,4 @@ async def _not_done(shell: Shell, request: Request, active: str, what: str, fail
     unknown = isinstance(failure, NotAnswered | OutcomeUnknown)
     headline = "It is not known yet whether it was done" if unknown else "It was not done"
     done = [(what, str(failure), "wait" if unknown else "bad")]
-    return await run_in_threadpool(
-        lambda: shell.page(request, "done.html", active, headline=headline, done=done, back=f"{PREFIX}/{active}")
-    )
+    return await shell.done(request, active, headline, done, f"{PREFIX}/{active}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -36,8 +36,7 @@ def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
 
     async def refused(request: Request, job: str, headline: str, failure: MillraceError) -> Response:
         tone = "wait" if isinstance(failure, NotAnswered) else "bad"
-        told: dict[str, Any] = {"headline": headline, "done": [(job, str(failure), tone)], "back": f"{PREFIX}/jobs/{job}"}
-        return await run_in_threadpool(lambda: shell.page(request, "done.html", "jobs", **told))
+        return await shell.done(request, "jobs", headline, [(job, str(failure), tone)], f"{PREFIX}/jobs/{job}")
 
     @router.get(f"{PREFIX}/jobs/{{job}}/rescale")
     async def ask(request: Request, job: JobPath) -> Response:

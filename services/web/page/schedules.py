@@ -106,9 +106,7 @@ def _changes(router: APIRouter, shell: Shell, commands: Commands, stack: str) ->
             unknown = isinstance(failure, NotAnswered | OutcomeUnknown)
             headline = "It is not known yet whether it was done" if unknown else "It was not done"
             done = [(job if what == "run" else schedule, str(failure), "wait" if unknown else "bad")]
-            return await run_in_threadpool(
-                lambda: shell.page(request, "done.html", "schedules", headline=headline, done=done, back=f"{HOME}/{schedule}")
-            )
+            return await shell.done(request, "schedules", headline, done, f"{HOME}/{schedule}")
         if what == "run":
             return RedirectResponse(f"{PREFIX}/jobs/{job}", 303)
         return RedirectResponse(HOME if what == "remove" else f"{HOME}/{schedule}", 303)

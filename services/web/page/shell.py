@@ -8,13 +8,14 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
 from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
 
 from millrace import __version__
 
@@ -165,6 +166,18 @@ class Shell:
             **{**found, **given},
         )  # fmt: skip
         return self.answer(request, body, status, {"Cache-Control": "no-store"})
+
+    async def done(
+        self, request: Request, active: str, headline: str, done: Sequence[tuple[str, str, str]], back: str,
+        more: Sequence[tuple[str, Any]] = (),
+    ) -> Response:  # fmt: skip
+        """What became of what was asked for: of each, what it was, what is said of it, its tone. `more`: the fields of the form that goes
+        on with what was not looked at."""
+
+        def page() -> Response:
+            return self.page(request, "done.html", active, headline=headline, done=done, back=back, more=more)
+
+        return await run_in_threadpool(page)
 
     def render(self, template: str, **given: Any) -> bytes:
         return self._templates.get_template(template).render(
