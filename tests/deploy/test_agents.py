@@ -251,3 +251,10 @@ def test_an_agent_that_refuses_is_left_out_and_the_others_go_on(hosts: list[Host
     assert agents.workers(5) == {} and "it serves cluster fedcba9876543210" in agents.left_out[0]
     agents.start(WORKERS[0], 5)
     assert sorted(ByAgents([hosts[1].url], TOKEN, CLUSTER).workers(5)) == [WORKERS[0]]
+
+
+def test_a_process_that_ends_asks_no_agent_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that came due in that moment was logged as an error that nobody had thought of."""
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
+    with pytest.raises(NotProvided, match="the agents cannot be asked: cannot schedule new futures after interpreter shutdown"):
+        ByAgents(["http://127.0.0.1:9"], "a token").workers(1)

@@ -252,8 +252,12 @@ class ByAgents:
 
 
 def _of_all(agents: list[_Agent], ask: Callable[[_Agent], Listed | NotProvided]) -> list[Listed | NotProvided]:
-    with ThreadPoolExecutor(min(16, len(agents)), thread_name_prefix="agents") as pool:
-        return list(pool.map(ask, agents))
+    """Raises NotProvided."""
+    try:
+        with ThreadPoolExecutor(min(16, len(agents)), thread_name_prefix="agents") as pool:
+            return list(pool.map(ask, agents))
+    except RuntimeError as failure:  # Python begins nothing on a pool while the process ends
+        raise NotProvided(f"the agents cannot be asked: {failure}") from None
 
 
 def _check(worker: str) -> None:
