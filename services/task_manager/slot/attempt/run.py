@@ -63,15 +63,15 @@ def _analysed(spec: AttemptSpec, session: Any, folder: str, findings: Findings) 
     shared_storage.check(session, spec)
     known = _published_bytes(spec, session)
     # What a source holds is known once it is opened; a python vertex before that may read as much as it likes.
-    first = _apply(_sizing(session, None if _opened(spec) else known), spec, [session])
+    opened = _opened(spec)
+    first = _apply(_sizing(session, None if opened else known), spec, [session])
     chain = vertices.Chain(spec, session, folder, findings)
     for vertex in spec["vertices"]:
         df = chain.add(vertex)
-        if vertex["id"] in _opened(spec):
+        if vertex["id"] in opened:
             length = shares.source_bytes(df)
             known = None if known is None or length is None else known + length
-    sizing = _sizing(session, known)
-    if sizing != first:
+    if opened and (sizing := _sizing(session, known)) != first:
         _apply(sizing, spec, chain.sessions)
     # Only now: what is kept is planned at once, with the settings of this moment.
     return chain, [chain.frames[name].persist() for name in _read_twice(spec)]
