@@ -52,10 +52,11 @@ class ResourceManagerSettings(ServiceSettings):
         DEFAULTS.ageing_ms, ge=1, description="So much waiting for slots outweighs one step of priority: no job waits for ever."
     )
 
-    slots_placement: Literal["longest_free", "packed", "spread"] = Field(
+    slots_placement: Literal["warmest", "longest_free", "packed", "spread"] = Field(
         DEFAULTS.slots_placement,  # type: ignore[arg-type]  # one of them
-        description="Which of the free slots of a size a job gets. longest_free: the one that is free for longest; packed: one of the "
-        "TaskManager of which most is in use, so that others are idle; spread: one of that of which least is.",
+        description="Which of the free slots of a size a job gets. warmest: the one that finished an attempt last, and has the same JVM "
+        "since, else the one that is free for longest; longest_free: always that one; packed: one of the TaskManager of which most is in "
+        "use, so that others are idle; spread: one of that of which least is.",
     )
     not_enough_resources_ms: int | None = Field(
         None,

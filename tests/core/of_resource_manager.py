@@ -88,8 +88,8 @@ class Driver:
         assert found is not None
         return found
 
-    def free(self, scope: str = TM_A, slot: int = 0, state: Any = "FREE") -> list[Any]:
-        return self.say(scope, SlotFreed(slot=slot, allocation=self.allocation(scope, slot), state=state))
+    def free(self, scope: str = TM_A, slot: int = 0, state: Any = "FREE", warm: bool = False) -> list[Any]:
+        return self.say(scope, SlotFreed(slot=slot, allocation=self.allocation(scope, slot), state=state, warm=warm))
 
 
 def queued(job: str, reason: str | None, position: int | None, shard: str = JM0) -> Say:

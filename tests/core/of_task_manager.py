@@ -99,8 +99,8 @@ class Driver:
         return self.local(AttemptEnded(slot=0, attempt=attempt, status=status, **more))
 
 
-def freed(state: Any = "FREE", slot: int = 0, allocation: str = "al") -> Say:
-    return Say(RM, SlotFreed(slot=slot, allocation=allocation, state=state))
+def freed(state: Any = "FREE", slot: int = 0, allocation: str = "al", warm: bool = False) -> Say:
+    return Say(RM, SlotFreed(slot=slot, allocation=allocation, state=state, warm=warm))
 
 
 def report(slot: int, state: Any, **more: Any) -> Say:

@@ -63,7 +63,7 @@ def test_its_queue_is_what_these_settings_lead_to() -> None:
 
 
 def test_where_it_says_that_slots_are_granted_they_are() -> None:
-    shown = re.findall(r"^    ((?:longest_free|packed|spread)\S*(?:, packed)?) +tm-1 (\d), tm-2 (\d), tm-3 (\d)$", TEXT, re.MULTILINE)
+    shown = re.findall(r"^    ((?:warmest|spread)(?:, \w+)*) +tm-1 (\d), tm-2 (\d), tm-3 (\d)$", TEXT, re.MULTILINE)
     found = {placement: [int(each) for each in counts] for names, *counts in shown for placement in names.split(", ")}
     assert set(found) == set(PLACEMENTS)
     for placement, counts in found.items():

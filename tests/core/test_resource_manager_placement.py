@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Configured
+from millrace.core.messages.slots import ReportedSlot, SlotReport
 from millrace.core.profile import Profile
 from services.resource_manager.core.placement import PLACEMENTS, place
+from services.resource_manager.core.state import slot_key
 from services.resource_manager.settings import ResourceManagerSettings
 from tests.core.of_resource_manager import TM_A, TM_B, Driver
 from tests.core.of_workers import W1, W2, Provided, grants
@@ -18,12 +20,12 @@ FREE = {"a#0": ("a", 0), "a#1": ("a", 1), "b#0": ("b", 0), "c#0": ("c", 0)}
 
 
 @pytest.mark.parametrize(("placement", "uses", "chosen"), [
-    ("longest_free", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "a"), ("packed", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "c"),
+    ("warmest", {}, "a"), ("longest_free", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "a"), ("packed", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "c"),
     ("spread", {"a": (1, 3), "b": (0, 2), "c": (3, 4)}, "b"), ("packed", {"a": (1, 2), "b": (2, 4), "c": (1, 8)}, "a"),
     ("spread", {"a": (1, 2), "b": (1, 4), "c": (2, 8)}, "b"),
 ])  # fmt: skip
 def test_one_of_the_task_manager_of_which_most_or_least_is_in_use(placement: str, uses: dict[str, Any], chosen: str) -> None:
-    assert place(FREE, placement, uses.__getitem__) == (chosen, 0), "among equals the one that is free for longest"
+    assert place(FREE, {}, placement, uses.__getitem__) == (chosen, 0), "among equals the one that is free for longest"
 
 
 def cluster(placement: str, slots: int = 3) -> Driver:
@@ -35,14 +37,14 @@ def cluster(placement: str, slots: int = 3) -> Driver:
 
 
 @pytest.mark.parametrize(("placement", "given"), [
-    ("longest_free", "aaabbb"), ("packed", "aaabbb"), ("spread", "aabbcc"),
+    ("warmest", "aaabbb"), ("longest_free", "aaabbb"), ("packed", "aaabbb"), ("spread", "aabbcc"),
 ])  # fmt: skip
 def test_a_job_gets_its_slots_as_the_setting_says(placement: str, given: str) -> None:
     assert "".join(name for _, name in grants(cluster(placement).ask("j", 6))) == given
     assert "".join(name for _, name in grants(cluster(placement).ask("j", 6, together=True))) == given
 
 
-@pytest.mark.parametrize(("placement", "next_one"), [("longest_free", "b"), ("packed", "c"), ("spread", "a")])
+@pytest.mark.parametrize(("placement", "next_one"), [("warmest", "b"), ("longest_free", "b"), ("packed", "c"), ("spread", "a")])
 def test_what_was_freed_counts(placement: str, next_one: str) -> None:
     """Of a one slot is in use, of b two, of c three less one."""
     driver = cluster("spread", 4)
@@ -56,6 +58,35 @@ def test_what_was_freed_counts(placement: str, next_one: str) -> None:
     assert [name for _, name in grants(driver.ask("k"))] == [next_one]
 
 
+def test_one_job_after_the_other_gets_the_slot_that_finished_an_attempt_last() -> None:
+    driver = cluster("warmest", 1)
+    driver.ask("j", 3)
+    driver.ask("j", 0)
+    for scope, warm in ((TM_C, True), (TM_A, True), (TM_B, False)):
+        driver.free(scope, warm=warm)
+    for _ in range(2):
+        assert grants(driver.ask("k")) == [("k", "a")], "of the warm ones that which was freed last"
+        driver.ask("k", 0)
+        driver.free(TM_A, warm=True)
+    assert grants(driver.ask("l", 3)) == [("l", "a"), ("l", "c"), ("l", "b")]
+    assert driver.state.warm == {}
+
+
+def test_a_slot_whose_attempt_failed_or_whose_jvm_is_new_has_its_turn() -> None:
+    driver = cluster("warmest", 1)
+    assert grants(driver.ask("j")) == [("j", "a")]
+    driver.ask("j", 0)
+    driver.free(TM_A)
+    assert grants(driver.ask("k")) == [("k", "b")], "a failed: were it taken again and again, a broken machine would fail all"
+    driver.ask("k", 0)
+    driver.free(TM_B, warm=True)
+    assert driver.state.warm == {Profile(1024): {slot_key("b", 0): ("b", 0)}}
+    for state in ("STARTING", "FREE"):
+        driver.say(TM_B, SlotReport(states=[ReportedSlot(slot=0, state=state)]))
+    assert driver.state.warm == {}, "its JVM was replaced"
+    assert grants(driver.ask("l")) == [("l", "c")]
+
+
 def test_the_smallest_size_that_fits_goes_before_the_placement() -> None:
     driver = cluster("packed")
     driver.register("task-manager/d", memory_mb=(512, 512))
@@ -64,7 +95,7 @@ def test_the_smallest_size_that_fits_goes_before_the_placement() -> None:
 
 
 def test_of_equals_those_that_a_provider_may_stop_come_last() -> None:
-    for placement in ("longest_free", "packed", "spread"):
+    for placement in PLACEMENTS:
         driver = Provided(task_managers_min=2, slots_placement=placement)
         driver.ask("j", 4)
         driver.tick()
@@ -80,4 +111,4 @@ def test_of_equals_those_that_a_provider_may_stop_come_last() -> None:
 def test_the_setting_has_these_values() -> None:
     for placement in PLACEMENTS:
         assert ResourceManagerSettings(slots_placement=placement).deciding()["slots_placement"] == placement
-    assert ResourceManagerSettings().deciding()["slots_placement"] == "longest_free"
+    assert ResourceManagerSettings().deciding()["slots_placement"] == "warmest"

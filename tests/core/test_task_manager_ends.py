@@ -159,7 +159,7 @@ def test_a_slot_whose_job_master_is_away_for_too_long_is_freed_but_not_one_in_wh
     driver.end()
     driver.local(SlotReady(slot=0))
     reason = "its JobMaster was silent for too long"
-    said = [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), freed()]
+    said = [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), freed(warm=True)]
     assert driver.say(RM, FreeUnused(allocations=["al"])) == said and driver.slot() == "FREE"
 
 
@@ -169,7 +169,21 @@ def test_a_slot_is_free_when_its_reset_is_done():
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
     assert driver.slot() == "RELEASING"
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
-    assert driver.local(SlotReady(slot=0)) == [freed()]
+    assert driver.local(SlotReady(slot=0)) == [freed(warm=True)]
+
+
+@pytest.mark.parametrize(("status", "replaced", "warm"), [
+    ("finished", False, True), ("failed", False, False), ("killed", False, False), ("finished", True, False),
+])  # fmt: skip
+def test_a_slot_is_warm_after_an_attempt_that_finished_in_the_jvm_that_it_still_has(status: str, replaced: bool, warm: bool) -> None:
+    driver = Driver().run()
+    driver.end(status)
+    if replaced:
+        driver.local(SlotReplacing(slot=0, reason="it is not quiet"))
+    driver.local(SlotReady(slot=0))
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == [freed(warm=warm)]
+    driver.allocate(allocation="next")
+    assert driver.say(JM0, FreeSlots(allocations=["next"])) == [freed(allocation="next", warm=warm)], "nothing ran in it since"
 
 
 def test_an_attempt_in_a_freed_slot_is_killed_and_nobody_is_told():
@@ -185,7 +199,7 @@ def test_a_freed_slot_with_a_waiting_attempt_forgets_it():
     driver.end()
     driver.deploy("j/u/0/1")
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
-    assert driver.local(SlotReady(slot=0)) == [freed()]
+    assert driver.local(SlotReady(slot=0)) == [freed(warm=True)]
 
 
 def test_a_jvm_that_goes_with_its_attempt_is_replaced_within_the_allocation():

@@ -90,8 +90,8 @@ def test_a_place_of_the_history_goes_before_that_of_all(tmp_path: Path, common: 
 
 @pytest.mark.parametrize("text, placement", [
     ("taskmanager.load-balance.mode: SLOTS", "spread"), ("taskmanager.load-balance.mode: min_resources", "packed"),
-    ("taskmanager: {load-balance: {mode: NONE}}", "longest_free"), ("cluster.evenly-spread-out-slots: true", "spread"),
-    ("cluster.evenly-spread-out-slots: false", "longest_free"),
+    ("taskmanager: {load-balance: {mode: NONE}}", "warmest"), ("cluster.evenly-spread-out-slots: true", "spread"),
+    ("cluster.evenly-spread-out-slots: false", "warmest"),
 ])  # fmt: skip
 def test_where_slots_are_granted_is_told_by_its_names(tmp_path: Path, text: str, placement: str) -> None:
     assert load(tmp_path, f"{text}\n").slots_placement == placement

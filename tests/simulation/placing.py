@@ -11,6 +11,7 @@ from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.slots import AllocateSlot, AllocateSlots
 from millrace.core.states import SlotState
 from millrace.core.topics import RESOURCE_MANAGER, Scope, task_manager_name
+from services.resource_manager.core.placement import BY_USE
 from services.resource_manager.core.state import State
 from tests.simulation import workload
 
@@ -41,7 +42,7 @@ def watched(state: State, outputs: Iterable[Output]) -> Iterator[Output]:
     """What a handler yields, once all of it is known."""
     said = list(outputs)
     placement = state.limits.slots_placement
-    if placement != "longest_free" and not any(isinstance(each, Say) and isinstance(each.body, TaskManagerLost) for each in said):
+    if placement in BY_USE and not any(isinstance(each, Say) and isinstance(each.body, TaskManagerLost) for each in said):
         _look(state, placement, grants_in(said))
     yield from said
 

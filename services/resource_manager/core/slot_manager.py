@@ -56,6 +56,8 @@ def on_slot_freed(state: State, body: SlotFreed, envelope: Envelope) -> Outputs:
     if slot is not None and slot.allocation == body.allocation:
         pace.note_freed(state, envelope.at_ms)
         yield from _change_and_publish(state, name, body.slot, SlotState(body.state), None, None, envelope.at_ms)
+        if body.warm and slot.state is SlotState.FREE and not state.is_blocked(name):
+            state.warm.setdefault(slot.profile, {})[slot_key(name, body.slot)] = (name, body.slot)
 
 
 def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
@@ -66,7 +68,8 @@ def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
     others: list[Output] = []  # the grants go first: a submission waits for them
     while (found := _next(state, envelope.now_ms)).job is not None:
         for profile in found.profiles:
-            task_manager, slot = placement.place(state.free[profile], state.limits.slots_placement, lambda name: _use(state, name))
+            free, warm, setting = state.free[profile], state.warm.get(profile, {}), state.limits.slots_placement
+            task_manager, slot = placement.place(free, warm, setting, lambda name: _use(state, name))
             others += _give(state, envelope, found.job, task_manager, slot, granted)
     while (second := spare.next_spare(state)) is not None:
         others += _give(state, envelope, second.job, second.task_manager, second.slot, granted)
@@ -243,10 +246,11 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
 
 
 def _take_from_free(state: State, slot: Slot, key: str) -> None:
-    group = state.free[slot.profile]
-    del group[key]
-    if not group:
-        del state.free[slot.profile]
+    for groups in (state.free, state.warm):
+        group = groups.get(slot.profile, {})
+        group.pop(key, None)
+        if not group:
+            groups.pop(slot.profile, None)
 
 
 def _count(state: State, slot: Slot, by: int) -> None:

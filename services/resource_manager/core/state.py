@@ -34,7 +34,7 @@ class Settings:
     beats_per_s_max: int = 1000  # of all TaskManagers together
     lost_after_ms: int = 600  # at least; four intervals where those have grown, and never less than four ticks
     ageing_ms: int = 60_000  # of waiting outweigh one step of priority
-    slots_placement: str = "longest_free"  # one of placement.PLACEMENTS
+    slots_placement: str = "warmest"  # one of placement.PLACEMENTS
     # tenant -> "slots": what its jobs may hold together, and "weight": its share among tenants; "*": each tenant that is not named.
     tenants: dict[str, dict[str, int]] = field(default_factory=dict)
     # After which a job fails that wants what the cluster cannot have; None: it waits on.
@@ -245,6 +245,8 @@ class State:
     turns: dict[Profile, Turn] = field(default_factory=dict)
     # Profile -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[Profile, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    # Those of them whose last attempt finished, and whose JVM is the same; the last one freed is last. No group is empty.
+    warm: dict[Profile, dict[str, tuple[str, int]]] = field(default_factory=dict)
     spare: dict[str, None] = field(default_factory=dict)  # jobs that want slots for second attempts, as they asked
     # Waiting jobs whose shard has not been notified yet; all are in `waiting`.
     unnotified: Annotated[dict[str, None], formerly("unnotified", "untold")] = field(default_factory=dict)
@@ -362,7 +364,8 @@ def check(state: State) -> None:
     assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
     assert ending == {job: len(known.ending) for job, known in state.jobs.items() if known.ending}, (ending, state.jobs)
     assert free == {key: profile for profile, keys in state.free.items() for key in keys}
-    assert all(state.free.values()), "an empty group stays"
+    assert all(state.free.values()) and all(state.warm.values()), "an empty group stays"
+    assert all(key in state.free[profile] for profile, keys in state.warm.items() for key in keys)
     if state.waiting is None:  # a snapshot of which no record was folded
         state.waiting = waiting_of(state)
     assert state.waiting == waiting_of(state), (state.waiting, waiting_of(state))

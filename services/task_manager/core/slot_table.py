@@ -51,9 +51,9 @@ def allocate(state: State, job: str, shard: int, given: Sequence[SlotAllocation]
         slot = state.slots.get(each.slot)
         if slot is None or slot.state is SlotState.BROKEN or state.stop_due_ms is not None:
             # While this process stops, its slots are as good as broken: one that looked free would be given away again at once.
-            yield _freed(each.slot, each.allocation, SlotState.BROKEN)
+            yield _freed(each.slot, each.allocation, SlotState.BROKEN, False)
         elif slot.allocation is not None:
-            yield _freed(each.slot, each.allocation, SlotState.STARTING)
+            yield _freed(each.slot, each.allocation, SlotState.STARTING, False)
             yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(each.slot, slot)]))
         else:
             _move(state, slot, SlotState.ALLOCATED)
@@ -173,7 +173,7 @@ def ready(state: State, number: int) -> Iterator[Output]:
 def replacing(state: State, number: int) -> Iterator[Output]:
     """The JVM is being replaced. An attempt in it ends by an event of its own."""
     slot = state.slots[number]
-    slot.ready = False
+    slot.ready = slot.warm = False
     if slot.state is SlotState.FREE:
         _move(state, slot, SlotState.STARTING)
         yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
@@ -182,7 +182,7 @@ def replacing(state: State, number: int) -> Iterator[Output]:
 def broken(state: State, number: int, reason: str) -> Iterator[Output]:
     """The slot cannot be started: its allocation is gone."""
     slot = state.slots[number]
-    slot.ready, slot.broken = False, reason[:BROKEN_MAX]
+    slot.ready, slot.warm, slot.broken = False, False, reason[:BROKEN_MAX]
     if slot.allocation is None:
         if slot.state is not SlotState.BROKEN:
             _move(state, slot, SlotState.BROKEN)
@@ -218,7 +218,8 @@ def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
         AttemptState.LAUNCHED, AttemptState.RUNNING
     ):  # fmt: skip
         return
-    if fact.status == "finished":
+    slot.warm = fact.status == "finished"
+    if slot.warm:
         yield from _end(state, slot, AttemptState.FINISHED, fact.report, None)
     elif attempt.kill is not None:
         yield from _end(state, slot, attempt.kill, None, attempt.error or fact.error)
@@ -387,12 +388,12 @@ def _release(state: State, number: int, slot: Slot, now: SlotState) -> Iterator[
     assert allocation is not None
     _move(state, slot, now)
     slot.allocation, slot.job, slot.shard, slot.due_ms = None, None, -1, None
-    yield _freed(number, allocation, now)
+    yield _freed(number, allocation, now, slot.warm)
 
 
-def _freed(number: int, allocation: str, now: SlotState) -> Say:
+def _freed(number: int, allocation: str, now: SlotState, warm: bool) -> Say:
     state: Any = now.value  # FREE, STARTING or BROKEN
-    return Say(RESOURCE_MANAGER, SlotFreed(slot=number, allocation=allocation, state=state))
+    return Say(RESOURCE_MANAGER, SlotFreed(slot=number, allocation=allocation, state=state, warm=warm))
 
 
 def _move(state: State, slot: Slot, now: SlotState) -> None:

@@ -44,7 +44,7 @@ def _megabytes(value: Any) -> int:
     return int(found[1]) * _KB[found[2]] >> 10
 
 
-_LOAD_BALANCE = {"NONE": "longest_free", "SLOTS": "spread", "MIN_RESOURCES": "packed"}
+_LOAD_BALANCE = {"NONE": "warmest", "SLOTS": "spread", "MIN_RESOURCES": "packed"}
 
 
 def _placement(value: Any) -> str:
@@ -59,7 +59,7 @@ def _evenly(value: Any) -> str:
     """Raises ValueError."""
     if not isinstance(value, bool):
         raise ValueError(f"{str(value)[:40]!r} is neither true nor false")
-    return "spread" if value else "longest_free"
+    return "spread" if value else "warmest"
 
 
 class Named(NamedTuple):

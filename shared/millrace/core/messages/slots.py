@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed, SlotStateReported
 from .attempts import AttemptReport, AttemptSpec, Fault
-from .base import Body, Part, empty
+from .base import Body, Part, empty, unless_set
 from .jobs import SlotSpec
 from .processes import AnyAnswer, AnyAsk
 from .profiles import Cores, Extras, WithProfile
@@ -64,6 +64,8 @@ class SlotFreed(Body):
     allocation: str
     state: SlotStateFreed = "FREE"
     """What the slot is now."""
+    warm: Annotated[bool, Field(exclude_if=unless_set)] = False
+    """Its last attempt finished, in the JVM that it has: the next one meets compiled code."""
 
 
 class SlotUnused(Body):
