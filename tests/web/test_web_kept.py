@@ -19,6 +19,7 @@ from millrace.core.messages.execution import Archive, FailureDetail, JobDetail, 
 from millrace.io.storage.store import Storage, StorageError
 from services.web.app import application
 from services.web.commands import Commands
+from services.web.flink.ids import job_id, vertex_id
 from services.web.follow import Follows
 from tests.web.test_web_streams import Follower, fresh, tell
 from tests.web.test_web_tables import T0, Story, accepted, attempt
@@ -274,9 +275,49 @@ def test_a_job_that_the_tables_do_not_have_is_asked_for(scene: Scene) -> None:
     assert scene.web.get("/api/v1/jobs/none").status_code == 503, "that it is not there cannot be known"
 
 
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_a_job_that_the_tables_do_not_have_is_asked_for_under_flinks_paths(scene: Scene, prefix: str) -> None:
+    """It was unknown there, though it had been accepted a moment ago."""
+    scene.asked.detail = detail().model_copy(update={"entered": {"CREATED": T0 + 1, "RUNNING": T0 + 2}})
+    found: Any = scene.web.get(f"{prefix}/jobs/new").json()
+    assert (found["jid"], found["name"], found["state"]) == (job_id("new"), "n", "RUNNING")
+    assert (found["timestamps"]["CREATED"], found["timestamps"]["RUNNING"]) == (T0 + 1, T0 + 2)
+    assert [(each["name"], each["status"]) for each in found["vertices"]] == [("a", "RUNNING")]
+    for path in ("status", "plan", "config", "exceptions", "execution-result", f"vertices/{vertex_id('a')}/subtasks/0"):
+        answer = scene.web.get(f"{prefix}/jobs/new/{path}")
+        assert answer.status_code == 200, (path, answer.text)
+    scene.asked.detail = None
+    assert scene.web.get(f"{prefix}/jobs/new").json()["vertices"] == [], "its JobMaster does not answer"
+    scene.asked.fails = NotFound("there is no job 'none'")
+    answer = scene.web.get(f"{prefix}/jobs/none")
+    assert (answer.status_code, answer.json()) == (404, {"errors": ["Job none not found"]})
+    scene.asked.fails = Unavailable("no answer", "dispatcher")
+    answer = scene.web.get(f"{prefix}/jobs/none")
+    assert (answer.status_code, list(answer.json())) == (503, ["errors"]), "that it is not there cannot be known"
+
+
+def test_flinks_client_asks_again_where_the_cluster_is_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so for a 503 alone."""
+    monkeypatch.setattr("services.web.asked.WAIT_S", 0.01)
+    answered = threading.Event()
+    monkeypatch.setattr(scene.asked, "show", lambda job: answered.wait(60))
+    answer = scene.web.get("/jobs/new")
+    answered.set()
+    assert (answer.status_code, list(answer.json()), answer.headers["retry-after"]) == (503, ["errors"], "1")
+
+
+def test_a_job_that_comes_into_the_tables_meanwhile_is_answered_from_them(scene: Scene) -> None:
+    def comes(job: str) -> Shown:
+        tell(scene.view, scene.story, lambda: accepted(scene.story, job))
+        return Shown(JobSummary(job=job, name="n", status="INITIALIZING", accepted_ms=T0), None, None)
+
+    scene.asked.show = comes  # type: ignore[method-assign]  # as if its facts came while the cluster answers
+    assert [each["name"] for each in scene.web.get("/jobs/late").json()["vertices"]] == ["a"]
+
+
 def test_a_read_does_not_wait_long_for_a_cluster_that_is_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waited as long as a command does, for a job that was in the tables a moment later."""
-    monkeypatch.setattr("services.web.api.jobs.OLDER_WAIT_S", 0.01)
+    monkeypatch.setattr("services.web.asked.WAIT_S", 0.01)
     answered = threading.Event()
     monkeypatch.setattr(scene.asked, "show", lambda job: answered.wait(60))
     answer = scene.web.get("/api/v1/jobs/older")

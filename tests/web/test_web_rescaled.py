@@ -12,10 +12,10 @@ from services.web.app import application
 from services.web.commands import Commands
 from services.web.core.facts import Row
 from services.web.flink.jobs import vertex
-from services.web.flink.source import Source
 from services.web.flink.vertices import _attempt, attempt_of
 from services.web.follow import Follows
 from services.web.view import View
+from tests.web.flink.scene import job_of
 from tests.web.rescaled import WHY, Rescaling
 from tests.web.test_web_tables import T0, Story, accepted, attempt, folded
 
@@ -122,8 +122,7 @@ def test_a_vertex_of_a_rescaled_job_has_the_times_of_its_new_attempts_alone() ->
     view.load({})
     for fact in jobs.facts:
         view.fold(fact)
-    source = Source(view, lambda: T0 + 20)
-    waits = source.job("j").tasks[0]
+    waits = job_of(view).tasks[0]
     assert (waits.state, vertex(waits)["start-time"], vertex(waits)["end-time"], vertex(waits)["duration"]) == ("CREATED", -1, -1, -1)
     bodies = [attempt_of(each) for each in waits.current]
     assert [(each["attempt"], each["status"], each["start-time"], each["duration"]) for each in bodies] == [
@@ -134,10 +133,10 @@ def test_a_vertex_of_a_rescaled_job_has_the_times_of_its_new_attempts_alone() ->
         assert attempt_of(_attempt(waits, 0, number))["status"] == status
     attempt(jobs, "j", "DEPLOYING", number=2, at_ms=T0 + 15)
     view.fold(jobs.facts[-1])
-    assert vertex(source.job("j").tasks[0])["start-time"] == T0 + 15
+    assert vertex(job_of(view).tasks[0])["start-time"] == T0 + 15
     jobs.say("JobCanceled", "j", job="j", archive=None, spent=None, at_ms=T0 + 18)
     view.fold(jobs.facts[-1])
-    assert [(each.state, each.start_ms) for each in source.job("j").tasks[0].current] == [("DEPLOYING", T0 + 15), ("CANCELED", -1)]
+    assert [(each.state, each.start_ms) for each in job_of(view).tasks[0].current] == [("DEPLOYING", T0 + 15), ("CANCELED", -1)]
 
 
 def test_a_vertex_that_was_started_again_has_the_time_of_its_current_attempt() -> None:
@@ -151,7 +150,7 @@ def test_a_vertex_that_was_started_again_has_the_time_of_its_current_attempt() -
     view.load({})
     for fact in jobs.facts:
         view.fold(fact)
-    done = vertex(Source(view, lambda: T0 + 20).job("j").tasks[0])
+    done = vertex(job_of(view).tasks[0])
     assert (done["start-time"], done["end-time"], done["duration"]) == (T0 + 5, T0 + 8, 3)
 
 

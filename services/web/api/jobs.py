@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from millrace.client import NotFound
 from millrace.core.messages.client import CURSOR_PATTERN
 from millrace.core.states import JobState
 
 from .. import models
+from ..asked import asked, row_of
 from ..changes import Level
 from ..commands import Commands, NotAnswered
 from ..core.failures import failures_of
-from ..kept import Kept, shape
+from ..kept import Kept
 from ..listing import BadCursor, Listing
-from ..problems import Refusal, of_failure, responses
+from ..problems import responses
 from ..view import View
 from .asking import WAIT, JobPath, WaitS, check_ready, shown, wrong_parameter
 from .requirements import add_requirements
@@ -26,8 +26,6 @@ from .requirements import add_requirements
 PAGE_MOST = 1000
 TIME_MOST = 1 << 53
 ARCHIVED_WAIT_S = 10.0
-OLDER_WAIT_S = 2.0
-"""For so long a read waits for the cluster: its job may be in the tables the next time."""
 Sort = Literal[
     "accepted_ms", "-accepted_ms", "since_ms", "-since_ms", "running_ms", "-running_ms", "ended_ms", "-ended_ms",
     "name", "-name", "status", "-status", "job", "-job",
@@ -76,7 +74,7 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
         check_ready(view)
         older = None
         if view.ask(lambda view: view.jobs.row(job))[0] is None:
-            older = await _asked(job, commands)
+            older = row_of(await asked(job, commands))
         return shown(request, view, lambda view: {"job": view.jobs.described(job) or older}, job if older is None else None)
 
     @router.post(
@@ -105,7 +103,7 @@ def _add_failures(router: APIRouter, view: View, commands: Commands) -> None:
         check_ready(view)
         older = None
         if view.ask(lambda view: view.jobs.row(job))[0] is None:
-            older = await _asked(job, commands)
+            older = row_of(await asked(job, commands))
 
         def listed(view: View) -> dict[str, Any]:
             found, omitted = failures_of(view.jobs.described(job) or older or {"tasks": []})
@@ -129,20 +127,3 @@ async def _archived(
     jobs = [{**each.model_dump(exclude={"archive"}), "since_ms": each.ended_ms, "state": each.state} for each in page.jobs]
     _, as_of = view.ask(lambda view: None)
     return JSONResponse({"as_of": as_of, "total": page.total, "jobs": jobs, "next": page.next})
-
-
-async def _asked(job: str, commands: Commands) -> dict[str, Any]:
-    """Of a job that the tables do not have."""
-    refused = commands.refused(job)
-    try:
-        found = await commands.call(lambda client: client.show(job), OLDER_WAIT_S)
-    except NotFound as unknown:
-        if refused is None:
-            raise
-        known = of_failure(refused)
-        raise Refusal(404, f"{unknown}: it was not accepted: {known.detail}", known.kind, known.mistakes) from None
-    one = found.summary
-    names = ("job", "name", "status", "accepted_ms", "running_ms", "ended_ms", "waiting", "position", "expected_ms", "state")
-    since_ms = found.detail.since_ms if found.detail is not None else None
-    detail = shape(found.detail) if found.detail is not None else {"cause": None, "spent": None, "origin": None, "tasks": []}
-    return {**{name: getattr(one, name) for name in names}, "since_ms": since_ms, "archive": None, **detail}

@@ -41,7 +41,7 @@ def flink(
         servers=[{"url": PREFIX}],
     )
     add_handlers(app)
-    source = Source(view)
+    source = Source(view, commands)
     for router in (
         cluster.router(source), job_manager.router(source, settings, processes, fetcher),
         jobs.router(source, kept), failures.router(source),

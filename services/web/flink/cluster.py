@@ -106,7 +106,7 @@ def _add_applications(api: APIRouter, source: Source) -> None:
     @api.get("/applications/{application}", response_model=shapes.ApplicationDetail)
     async def application(application: str) -> Reply:
         """One with its job."""
-        job = source.job(application)
+        job = await source.job(application)
         times: dict[str, int] = {}
         for state, at_ms in job.times.items():
             if at_ms or state not in ("SUSPENDED", "RECONCILING"):
@@ -121,7 +121,7 @@ def _add_applications(api: APIRouter, source: Source) -> None:
     @api.get("/applications/{application}/exceptions", response_model=shapes.ApplicationFailures)
     async def exceptions(application: str) -> Reply:
         """Why it failed."""
-        job = source.job(application)
+        job = await source.job(application)
         entries: list[shapes.ApplicationFailure] = [
             {"exceptionName": each["exceptionName"], "stacktrace": each["stacktrace"], "timestamp": each["timestamp"], "jobId": job.id}
             for each in history(job)[:1]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Protocol
 
-from millrace.client import Millrace
 from millrace.core.messages.client import RequirementsUpdated
 
-T = TypeVar("T")
+from .. import asked
 
 
-class Commands(Protocol):
+class Commands(asked.Commands, Protocol):
     """They are sent by Kafka, and fail with a MillraceError."""
 
     async def cancel(self, job: str) -> str:
@@ -19,6 +18,3 @@ class Commands(Protocol):
 
     async def rescale(self, job: str, parallelism: int | None, vertices: Mapping[str, int]) -> RequirementsUpdated:
         """Gives a job another parallelism: what it has now."""
-
-    async def call(self, request: Callable[[Millrace], T], wait_s: float) -> T:
-        """The answer to any call of the client library."""

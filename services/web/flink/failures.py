@@ -32,7 +32,7 @@ def router(source: Source) -> APIRouter:
         """What failed, the newest first; of a failed job its cause first."""
         wanted = [each.partition(":")[::2] for each in labels.split(",") if each]
         found = [
-            each for each in history(source.job(job)) if all(each["failureLabels"].get(key) == value for key, value in wanted)
+            each for each in history(await source.job(job)) if all(each["failureLabels"].get(key) == value for key, value in wanted)
         ]
         body: shapes.Failures = {"exceptionHistory": {"entries": found[:most], "truncated": len(found) > most}}
         return Reply(body)
@@ -40,7 +40,7 @@ def router(source: Source) -> APIRouter:
     @api.get("/jobs/{job}/execution-result", response_model=shapes.ExecutionResult)
     async def result(job: str) -> Reply:
         """How it ended; IN_PROGRESS until it has."""
-        return Reply(execution_result(source.job(job)))
+        return Reply(execution_result(await source.job(job)))
 
     return api
 

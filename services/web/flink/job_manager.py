@@ -70,7 +70,7 @@ def _add_settings(api: APIRouter, source: Source, settings: Mapping[str, str]) -
     @api.get("/applications/{job}/jobmanager/config", response_model=list[shapes.Setting])
     async def config_of_job(job: str) -> Reply:
         """The same for each job."""
-        source.job(job)
+        await source.job(job)
         return await config()
 
     @api.get("/jobmanager/environment", response_model=shapes.Environment)
@@ -83,7 +83,7 @@ def _add_settings(api: APIRouter, source: Source, settings: Mapping[str, str]) -
     @api.get("/jobs/{job}/jobmanager/environment", response_model=shapes.Environment)
     async def environment_of_job(job: str) -> Reply:
         """The same for each job."""
-        source.job(job)
+        await source.job(job)
         return await environment()
 
 

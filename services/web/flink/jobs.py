@@ -42,28 +42,28 @@ def router(source: Source, kept: Kept) -> APIRouter:
     @api.get("/jobs/{job}", response_model=shapes.JobDetail)
     async def details(job: str) -> Reply:
         """A job with its vertices and its plan."""
-        return Reply(detail(source.job(job)))
+        return Reply(detail(await source.job(job)))
 
     @api.get("/jobs/{job}/status", response_model=shapes.Status)
     async def status(job: str) -> Reply:
         """Its state alone."""
-        return Reply({"status": source.job(job).state})
+        return Reply({"status": (await source.job(job)).state})
 
     @api.get("/jobs/{job}/plan", response_model=shapes.JobPlan)
     async def plan_alone(job: str) -> Reply:
         """Its plan alone."""
-        return Reply({"plan": plan(source.job(job))})
+        return Reply({"plan": plan(await source.job(job))})
 
     @api.get("/jobs/{job}/config", response_model=shapes.JobConfig)
     async def config(job: str) -> Reply:
         """How it is executed: with the restart settings of its graph, where that is known now."""
-        found = source.job(job)
+        found = await source.job(job)
         return Reply(config_of(found, await kept.graph(found.row["job"])))
 
     @api.get("/jobs/{job}/accumulators", response_model=shapes.JobAccumulators)
     async def accumulators(job: str) -> Reply:
         """There are none: what a job counts is in its progress and its result."""
-        source.job(job)
+        await source.job(job)
         none: shapes.JobAccumulators = {
             "job-accumulators": [], "user-task-accumulators": [], "serialized-user-task-accumulators": {},
         }  # fmt: skip
@@ -72,7 +72,7 @@ def router(source: Source, kept: Kept) -> APIRouter:
     @api.get("/jobs/{job}/metrics", response_model=list[shapes.Metric])
     async def metrics(job: str, get: Get = None) -> Reply:
         """What is measured of it."""
-        found = source.job(job)
+        found = await source.job(job)
         restarts = sum(max(0, task["attempt"] - 1) for each in found.tasks for task in each.subtasks)
         values = {"numRestarts": restarts, "runningTime": duration(found.start_ms, found.end_ms, found.now_ms)}
         return Reply(chosen(values, get))

@@ -27,17 +27,17 @@ def router(source: Source) -> APIRouter:
     @api.patch("/jobs/{job}/rescaling")
     @api.get("/jobs/{job}/rescaling/{trigger}")
     async def rescaling(job: str) -> Reply:
-        source.job(job)
+        await source.job(job)
         raise Refusal(503, "Rescaling is temporarily disabled. See FLINK-12312.")
 
     @api.get("/jobs/{job}/rescales/{rest:path}")
     async def adaptive(job: str) -> Reply:
-        source.job(job)
+        await source.job(job)
         raise Refusal(404, "Only the adaptive scheduler keeps a history of rescales; here the job's events have each.")
 
     @api.post("/jobs/{job}/coordinators/{operator}")
     async def coordinator(job: str) -> Reply:
-        source.job(job)
+        await source.job(job)
         raise Refusal(404, "No operator of a job has a coordinator here.")
 
     @api.delete("/datasets/{data_set}")

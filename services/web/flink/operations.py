@@ -168,40 +168,40 @@ def _add_cancel(api: APIRouter, source: Source, commands: Commands) -> None:
     @api.post("/applications/{application}/cancel", response_model=shapes.Empty, status_code=202)
     async def cancel_application(application: str) -> Reply:
         """Cancels the one job of an application."""
-        if source.job(application).has_ended:
+        if (await source.job(application)).has_ended:
             raise Refusal(404, f"Application {application[:100]} has ended")
         return await cancel(source, commands, application)
 
     @api.patch("/jobs/{job}/clientHeartbeat", response_model=shapes.Empty, status_code=202)
     async def heartbeat(job: str) -> Reply:
         """A client that is attached says that it lives. Jobs here go on without."""
-        source.job(job)
+        await source.job(job)
         return Reply({}, 202)
 
 
 def _add_savepoints(api: APIRouter, source: Source, operations: Operations) -> None:
-    def trigger(kind: str, job: str, body: Body) -> Reply:
+    async def trigger(kind: str, job: str, body: Body) -> Reply:
         own = source.own_id(job)
-        return Reply(operations.trigger(kind, own, body.trigger, _refused(source, own, job)), 202)
+        return Reply(operations.trigger(kind, own, body.trigger, await _refused(source, own, job)), 202)
 
     @api.post(
         "/jobs/{job}/savepoints", response_model=shapes.Triggered, status_code=202, openapi_extra=described(SavepointBody)
     )
     async def savepoint(job: str, body: Annotated[SavepointBody, Depends(body_of(SavepointBody))]) -> Reply:
         """Triggers a savepoint, which fails."""
-        return trigger("savepoint", job, body)
+        return await trigger("savepoint", job, body)
 
     @api.post("/jobs/{job}/stop", response_model=shapes.Triggered, status_code=202, openapi_extra=described(StopBody))
     async def stop(job: str, body: Annotated[StopBody, Depends(body_of(StopBody))]) -> Reply:
         """Stops a job with a savepoint, which fails; the job goes on."""
-        return trigger("savepoint", job, body)
+        return await trigger("savepoint", job, body)
 
     @api.post(
         "/jobs/{job}/checkpoints", response_model=shapes.Triggered, status_code=202, openapi_extra=described(CheckpointBody)
     )
     async def checkpoint(job: str, body: Annotated[CheckpointBody, Depends(body_of(CheckpointBody))]) -> Reply:
         """Triggers a checkpoint, which fails."""
-        return trigger("checkpoint", job, body)
+        return await trigger("checkpoint", job, body)
 
     @api.get("/jobs/{job}/savepoints/{trigger_id}", response_model=shapes.SavepointStatus)
     async def savepoint_status(job: str, trigger_id: str) -> Reply:
@@ -229,7 +229,7 @@ def _add_savepoints(api: APIRouter, source: Source, operations: Operations) -> N
     @api.get("/jobs/{job}/checkpoints", response_model=shapes.Empty)
     async def checkpoints(job: str) -> Reply:
         """There are none."""
-        raise Refusal(404, NO_CHECKPOINTS.format(job=source.job(job).id))
+        raise Refusal(404, NO_CHECKPOINTS.format(job=(await source.job(job)).id))
 
     @api.get("/jobs/{job}/checkpoints/{trigger_id}", response_model=shapes.CheckpointStatus)
     async def checkpoint_status(job: str, trigger_id: str) -> Reply:
@@ -239,8 +239,12 @@ def _add_savepoints(api: APIRouter, source: Source, operations: Operations) -> N
         return Reply(body)
 
 
-def _refused(source: Source, own: str, asked: str) -> shapes.Throwable:
-    if source.ask(lambda view: view.jobs.row(own)) is None:
+async def _refused(source: Source, own: str, asked: str) -> shapes.Throwable:
+    try:
+        await source.job(asked)
+    except Refusal as unknown:
+        if unknown.status != 404:
+            raise
         return throwable("org.apache.flink.runtime.messages.FlinkJobNotFoundException", f"Could not find Flink job ({asked})")
     message = f"Job {job_id(own)} is not a streaming job: it has no savepoints and no checkpoints. `flink cancel` ends it."
     return throwable("java.lang.IllegalStateException", message)

@@ -53,7 +53,7 @@ def router(source: Source, commands: Commands) -> APIRouter:
     @api.get("", response_model=dict[str, shapes.VertexRequirements])
     async def requirements(job: str) -> Reply:
         """What each vertex of a job that has not ended is to have."""
-        found = _live(source, job)
+        found = await _live(source, job)
         bounds = await _most(commands, found)
         body: dict[str, shapes.VertexRequirements] = {
             vertex_id(name): {"parallelism": {"lowerBound": 1, "upperBound": now}} for name, (now, _) in bounds.items()
@@ -65,7 +65,7 @@ def router(source: Source, commands: Commands) -> APIRouter:
         job: str, asked: Annotated[JobResourceRequirementsBody, Depends(body_of(JobResourceRequirementsBody))]
     ) -> Reply:
         """Gives each vertex its upper bound: what runs begins again. All vertices are to be named."""
-        found = _live(source, job)
+        found = await _live(source, job)
         bounds = await _most(commands, found)
         wanted = _checked({key.lower(): each.parallelism for key, each in asked.root.items()}, bounds)
         try:
@@ -86,8 +86,8 @@ def _unknown(job: str) -> Refusal:
     return Refusal(404, f"Job {job[:100]} not found")
 
 
-def _live(source: Source, text: str) -> Job:
-    found = source.job(text)
+async def _live(source: Source, text: str) -> Job:
+    found = await source.job(text)
     if found.has_ended:
         raise _unknown(text)  # Flink asks the JobMaster alone, which is gone
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from millrace.client import NotFound
 from millrace.core.states import (
     ENDED_BY,
     ENDED_EXECUTION,
@@ -20,6 +21,9 @@ from millrace.core.states import (
     JobStatus,
 )
 
+from .. import problems
+from ..asked import Commands, asked, row_of
+from ..commands import NotAnswered
 from ..core.facts import Row
 from ..view import View
 from .errors import Refusal, no_leader
@@ -230,8 +234,8 @@ def duration(start_ms: int, end_ms: int, now_ms: int) -> int:
 class Source:
     """The view as the routes ask it."""
 
-    def __init__(self, view: View, now_ms: Callable[[], int] = clock_ms) -> None:
-        self._view, self._ids, self.now_ms = view, JobIds(), now_ms
+    def __init__(self, view: View, commands: Commands, now_ms: Callable[[], int] = clock_ms) -> None:
+        self._view, self._commands, self._ids, self.now_ms = view, commands, JobIds(), now_ms
         self.past = bool(view.past)
         """Of a history: there are ended jobs, and no cluster."""
         self._kept: dict[tuple[Callable[[Job], Any], str], tuple[Row, Any]] = {}  # what makes it, job -> row, what was made
@@ -250,12 +254,29 @@ class Source:
         """The own id of the job that is meant, whether it is known or not. Raises Refusal for what can be no id."""
         return self.ask(lambda view: self._ids.own(view.jobs, text))
 
-    def job(self, text: str) -> Job:
-        """By Flink's id or its own. Raises Refusal."""
-        found = self.ask(lambda view: self._job(view, self._ids.own(view.jobs, text)))
-        if found is None:
-            raise Refusal(404, f"Job {text[:100]} not found")
-        return found
+    async def job(self, text: str) -> Job:
+        """By Flink's id or its own. One that is too old, or too new, to be among those that are listed the cluster is asked for, by its
+        own. Raises Refusal."""
+        own = self.own_id(text)
+        return self.ask(lambda view: self._job(view, own)) or await self._asked(own, text)
+
+    async def _asked(self, own: str, text: str) -> Job:
+        try:
+            found = await asked(own, self._commands)
+        except NotFound:
+            raise Refusal(404, f"Job {text[:100]} not found") from None
+        except problems.Refusal as refused:
+            raise Refusal(refused.status_code, f"Job {text[:100]} not found", refused.detail) from None
+        except NotAnswered as silent:
+            raise no_leader(str(silent)) from None
+        known = self.ask(lambda view: self._job(view, own))  # it came meanwhile
+        if known is not None:
+            return known
+        entered = found.detail.entered if found.detail is not None else {}
+        told = sorted((ms, status) for status, ms in entered.items())
+        past = [{"kind": "JobStateChanged", "status": status, "at_ms": ms} for ms, status in told]
+        row = {**row_of(found), "past": past}
+        return Job(row, row, self.now_ms())
 
     def heads(self) -> list[Job]:
         """All jobs without their tasks, the newest first."""
@@ -294,11 +315,11 @@ class Source:
             self._kept[summary, job] = (row, made)
         yield made
 
-    def task(self, job: str, vertex: str) -> tuple[Job, Task]:
+    async def task(self, job: str, vertex: str) -> tuple[Job, Task]:
         """A job and one of its tasks. Raises Refusal."""
         if HEX.fullmatch(vertex) is None:
             raise Refusal(400, f'Cannot resolve path parameter (vertexid) from value "{vertex[:200]}".')
-        found = self.job(job)
+        found = await self.job(job)
         for task in found.tasks:
             if task.id == vertex:
                 return found, task

@@ -36,7 +36,7 @@ def router(source: Source) -> APIRouter:
     @api.get("", response_model=shapes.VertexDetail)
     async def details(job: str, vertex: str) -> Reply:
         """A vertex with the last attempt of each subtask."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         body: shapes.VertexDetail = {
             "id": task.id, "name": task.name, "parallelism": len(task.subtasks), "maxParallelism": len(task.subtasks),
             "now": task.now_ms, "subtasks": [attempt_of(each) for each in task.current], "aggregated": aggregate(task.current),
@@ -46,7 +46,7 @@ def router(source: Source) -> APIRouter:
     @api.get("/subtasktimes", response_model=shapes.VertexTimes)
     async def times(job: str, vertex: str) -> Reply:
         """When the last attempt of each subtask came into its states."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         subtasks: list[shapes.SubtaskTimes] = [
             {
                 "subtask": each.subtask, "endpoint": each.task_manager, "duration": _duration(each),
@@ -60,7 +60,7 @@ def router(source: Source) -> APIRouter:
     @api.get("/taskmanagers", response_model=shapes.VertexTaskManagers)
     async def task_managers(job: str, vertex: str) -> Reply:
         """The TaskManagers that run it."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         return Reply(by_task_manager(task))
 
     _add_accumulators(api, source)
@@ -73,13 +73,13 @@ def _add_attempts(api: APIRouter, source: Source) -> None:
     @api.get("/subtasks/{subtask}", response_model=shapes.Attempt)
     async def subtask_details(job: str, vertex: str, subtask: Subtask) -> Reply:
         """The last attempt of a subtask."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         return Reply(attempt_of(_subtask(task, subtask)))
 
     @api.get("/subtasks/{subtask}/attempts/{attempt}", response_model=shapes.Attempt)
     async def attempt_details(job: str, vertex: str, subtask: Subtask, attempt: Subtask) -> Reply:
         """One attempt of a subtask, counted from 0."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         return Reply(attempt_of(_attempt(task, subtask, attempt)))
 
 
@@ -89,14 +89,14 @@ def _add_accumulators(api: APIRouter, source: Source) -> None:
     @api.get("/accumulators", response_model=shapes.VertexAccumulators)
     async def accumulators(job: str, vertex: str) -> Reply:
         """There are none."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         body: shapes.VertexAccumulators = {"id": task.id, "user-accumulators": []}
         return Reply(body)
 
     @api.get("/subtasks/accumulators", response_model=shapes.SubtasksAccumulators)
     async def of_subtasks(job: str, vertex: str) -> Reply:
         """There are none."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         subtasks: list[shapes.SubtaskAccumulators] = [
             {"subtask": each.subtask, "attempt": each.number, "endpoint": each.task_manager, "user-accumulators": []}
             for each in task.current
@@ -107,7 +107,7 @@ def _add_accumulators(api: APIRouter, source: Source) -> None:
     @api.get("/subtasks/{subtask}/attempts/{attempt}/accumulators", response_model=shapes.AttemptAccumulators)
     async def of_attempt(job: str, vertex: str, subtask: Subtask, attempt: Subtask) -> Reply:
         """There are none."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         found = _attempt(task, subtask, attempt)
         body: shapes.AttemptAccumulators = {
             "subtask": found.subtask, "attempt": found.number, "id": task.id, "user-accumulators": [],
@@ -119,7 +119,7 @@ def _add_metrics(api: APIRouter, source: Source) -> None:
     @api.get("/metrics", response_model=list[shapes.Metric])
     async def of_vertex(job: str, vertex: str, get: Get = None) -> Reply:
         """What is measured of each subtask, as `SUBTASK.NAME`."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         values = {f"{each.subtask}.{name}": value for each in task.current for name, value in measured(each).items()}
         return Reply(chosen(values, get))
 
@@ -132,32 +132,32 @@ def _add_metrics(api: APIRouter, source: Source) -> None:
         subtasks: Annotated[str, Query(description="Of these alone: `0-3,7`; empty: of all.", max_length=10_000)] = "",
     ) -> Reply:
         """What is measured, over all subtasks."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         wanted = _numbers(subtasks, len(task.subtasks))
         return Reply(aggregated([measured(each) for each in task.current if each.subtask in wanted], get, agg))
 
     @api.get("/subtasks/{subtask}/metrics", response_model=list[shapes.Metric])
     async def of_subtask(job: str, vertex: str, subtask: Subtask, get: Get = None) -> Reply:
         """What is measured of one subtask."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         return Reply(chosen(measured(_subtask(task, subtask)), get))
 
     @api.get("/watermarks", response_model=list[shapes.Metric])
     async def watermarks(job: str, vertex: str) -> Reply:
         """There are none: what a job reads has an end."""
-        source.task(job, vertex)
+        await source.task(job, vertex)
         return Reply([])
 
     @api.get("/jm-operator-metrics", response_model=list[shapes.Metric])
     async def of_coordinators(job: str, vertex: str) -> Reply:
         """There are none."""
-        source.task(job, vertex)
+        await source.task(job, vertex)
         return Reply([])
 
     @api.get("/backpressure", response_model=shapes.BackPressure)
     async def backpressure(job: str, vertex: str) -> Reply:
         """There is none: readers begin when their producers have ended."""
-        _, task = source.task(job, vertex)
+        _, task = await source.task(job, vertex)
         subtasks: list[shapes.SubtaskPressure] = [
             {
                 "subtask": each.subtask, "attempt-number": each.number, "backpressureLevel": "ok", "backpressure-level": "ok",
@@ -174,7 +174,7 @@ def _add_metrics(api: APIRouter, source: Source) -> None:
     @api.get("/flamegraph", response_model=shapes.FlameGraph)
     async def flames(job: str, vertex: str) -> Reply:
         """As of a Flink cluster that has them switched off."""
-        source.task(job, vertex)
+        await source.task(job, vertex)
         body: shapes.FlameGraph = {"endTimestamp": FLAMES_OFF}
         return Reply(body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,11 @@ from millrace.core.messages.execution import JobDetail, LogPlace, SubtaskDetail,
 from millrace.io.storage.store import Storage
 from services.web.app import application
 from services.web.flink.ids import job_id, vertex_id
+from services.web.flink.source import Job, Source
 from services.web.follow import Follows
 from services.web.view import View
 from tests.client.asked import Asked
-from tests.web.test_web_tables import Story, accepted, attempt
+from tests.web.test_web_tables import T0, Story, accepted, attempt
 
 RUNS, WAITS, ENDED, FAILED, CANCELED = "runs", "waits", "ended", "failed", "canceled"
 JOBS = (RUNS, WAITS, ENDED, FAILED, CANCELED)
@@ -64,8 +66,13 @@ class Commands(Asked):
             raise Unavailable("resource-manager does not answer", "resource-manager")
         return self.known
 
+    def refused(self, job: str) -> None:
+        """None was submitted."""
+
     def show(self, job: str) -> Any:
         """As the client library has it: where the attempt in the slot writes."""
+        if job not in JOBS:
+            raise NotFound(f"there is no job {job}")
         subtask = SubtaskDetail(
             subtask=0, state="RUNNING", attempt=1, task_manager="tm", logs=[LogPlace(attempt=1, path=f"{job}/a.0.1")]
         )
@@ -120,6 +127,11 @@ def made(
     storage.put_if_absent(f"logs/{RUNS}/a.0.1/stderr", b"rows: 7\n")
     app = application(view, lambda: Follows("", 2.5), commands, shown=shown, flink_dashboard=dashboard, storage=storage, stored=stored)
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False, follow_redirects=False)
+
+
+def job_of(view: View) -> Job:
+    """The job `j`, a moment after it began."""
+    return asyncio.run(Source(view, Commands(), lambda: T0 + 20).job("j"))
 
 
 def path(template: str, job: str = RUNS) -> str:

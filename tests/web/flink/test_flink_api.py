@@ -17,10 +17,22 @@ from millrace.io.storage.store import Storage, StorageError
 from services.web.flink import cluster_shapes, shapes
 from services.web.flink.failures import history
 from services.web.flink.ids import job_id
-from services.web.flink.source import Source
 from services.web.flink.vertices import attempt_of
 from services.web.view import View
-from tests.web.flink.scene import CANCELED, ENDED, FAILED, FAULT, JOBS, MEMBER, RUNS, WAITS, Commands, made, path
+from tests.web.flink.scene import (
+    CANCELED,
+    ENDED,
+    FAILED,
+    FAULT,
+    JOBS,
+    MEMBER,
+    RUNS,
+    WAITS,
+    Commands,
+    job_of,
+    made,
+    path,
+)
 from tests.web.test_web_tables import T0, Story, accepted, attempt
 
 READS: dict[str, Any] = {
@@ -140,8 +152,7 @@ def test_each_state_of_a_live_attempt_has_its_time() -> None:
     view.load({})
     for fact in jobs.facts:
         view.fold(fact)
-    source = Source(view, lambda: T0 + 20)
-    live, waits = source.job("j").tasks[0].current
+    live, waits = job_of(view).tasks[0].current
     assert live.times == {"CREATED": T0 + 1, "SCHEDULED": T0 + 2, "DEPLOYING": T0 + 7, "RUNNING": T0 + 12}
     body = attempt_of(live)
     assert body["status-duration"] == {"CREATED": 1, "SCHEDULED": 5, "DEPLOYING": 5, "INITIALIZING": -1, "RUNNING": 8}
@@ -158,7 +169,7 @@ def test_what_lives_beside_the_current_attempt_is_told_with_it() -> None:
     view.load({})
     for fact in jobs.facts:
         view.fold(fact)
-    [current] = Source(view).job("j").tasks[0].current
+    [current] = job_of(view).tasks[0].current
     body = attempt_of(current)
     assert (body["attempt"], body["taskmanager-id"]) == (0, "tm")
     assert [(each["attempt"], each["taskmanager-id"]) for each in body["other-concurrent-attempts"]] == [(1, "tm2")]
@@ -225,7 +236,7 @@ def test_what_failed_while_a_job_restarted_is_below_what_caused_that() -> None:
     view.load({})
     for fact in jobs.facts:
         view.fold(fact)
-    entries = history(Source(view).job("j"))
+    entries = history(job_of(view))
     assert [(each["taskName"], [other["taskName"] for other in each["concurrentExceptions"]]) for each in entries] == [
         ("a (1/2) - execution #1", []),
         ("a (1/2) - execution #0", ["a (2/2) - execution #0"]),

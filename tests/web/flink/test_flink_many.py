@@ -9,6 +9,7 @@ import pytest
 
 from services.web.flink.source import Source
 from services.web.view import View
+from tests.web.flink.scene import Commands
 from tests.web.test_web_tables import Story, accepted
 
 
@@ -30,5 +31,5 @@ def test_the_view_is_held_for_a_few_jobs_at_a_time_while_very_many_are_listed(mo
             view.jobs._rows.pop("j0", None)  # it is forgotten meanwhile
         return str(job.row["job"])
 
-    found = asyncio.run(Source(view).summaries(made))
+    found = asyncio.run(Source(view, Commands()).summaries(made))
     assert sorted(found) == [f"j{n}" for n in range(1, 7)] and max(held) == 2
