@@ -401,7 +401,8 @@ def test_blocked_hosts_are_those_that_were_said_last() -> None:
 def test_task_managers_that_are_being_started_are_shown_and_why_the_last_one_was_not() -> None:
     rows: dict[str, Row] = {}
     cluster, story = Cluster(rows), Story("cluster.events")
-    assert cluster.provider() == {"provider": "standalone", "least": 0, "most": None, "starting": [], "problem": None}
+    none: Row = {"provider": "standalone", "least": 0, "most": None, "workers": [], "starting": [], "problem": None}
+    assert cluster.provider() == none
 
     def changed(worker: str, state: str, reason: str | None = None, failed: bool = False) -> bool:
         return cluster.fold(story.say("WorkerChanged", "workers", worker=worker, state=state, reason=reason, failed=failed))
@@ -415,7 +416,7 @@ def test_task_managers_that_are_being_started_are_shown_and_why_the_last_one_was
     changed("task-manager-1", "STOPPED")
     changed("task-manager-2", "REGISTERED")
     assert cluster.provider()["problem"] is None and cluster.provider()["starting"] == []
-    assert list(rows["provider"]["workers"]) == ["task-manager-2"]
+    assert cluster.provider()["workers"] == ["task-manager-2"]
     assert not any(cluster.fold(fact) for fact in story.facts), "read again, they are known"
 
 

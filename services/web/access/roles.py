@@ -115,6 +115,8 @@ admin     GET    /page/block
 admin     POST   /page/block
 admin     GET    /page/unblock
 admin     POST   /page/unblock
+admin     GET    /page/deregister
+admin     POST   /page/deregister
 admin     GET    /page/shutdown
 admin     POST   /page/shutdown
 """

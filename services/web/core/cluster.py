@@ -146,16 +146,17 @@ class Cluster:
         return found
 
     def provider(self) -> Row:
-        """Who starts and stops TaskManagers, how many there may be (most null: no limit is known), those that are being started, and why
-        the last one was not."""
+        """Who starts and stops TaskManagers, how many there may be (most null: no limit is known), the names of its own, those of them that
+        are being started, and why the last one was not."""
         row = self._rows.get(PROVIDER)
         if row is None:
-            return {"provider": "standalone", "least": 0, "most": None, "starting": [], "problem": None}
+            return {"provider": "standalone", "least": 0, "most": None, "workers": [], "starting": [], "problem": None}
         starting = [
             {"task_manager": name, "since_ms": each["since_ms"]}
             for name, each in sorted(row["workers"].items()) if each["state"] in ("REQUESTED", "STARTING")
         ]  # fmt: skip
-        return {**{name: row[name] for name in ("provider", "least", "most", "problem")}, "starting": starting}
+        told = {name: row[name] for name in ("provider", "least", "most", "problem")}
+        return {**told, "workers": sorted(row["workers"]), "starting": starting}
 
     def leaders(self) -> list[Row]:
         """Who was last elected for each scope."""

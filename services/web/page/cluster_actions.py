@@ -1,4 +1,4 @@
-"""What an admin does to the cluster from the page: a host is blocked or unblocked, the cluster is shut down."""
+"""What an admin does to the cluster from the page: a host is blocked or unblocked, TaskManagers are stopped, the cluster is shut down."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def cluster_actions(shell: Shell, view: View, commands: Commands, stack: str) ->
     router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
     _block(router, shell, view, commands, stack)
     _unblock(router, shell, view, commands, stack)
+    _deregister(router, shell, view, commands, stack)
     _shut_down(router, shell, view, commands, stack)
     return router
 
@@ -127,6 +128,59 @@ def _unblock(router: APIRouter, shell: Shell, view: View, commands: Commands, st
         except MillraceError as failure:
             return await _not_done(shell, request, "taskmanagers", host, failure)
         return RedirectResponse(HOME, 303)
+
+
+def _deregister(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:
+    def question(request: Request, undo: bool) -> Response:
+        provided = view.ask(lambda view: view.cluster.provider())[0]
+        fields = [("undo", "yes" if undo else "no")]
+        if provided["most"] is None:
+            fields, why = [], "No provider starts and stops TaskManagers here. Those that were started by hand are stopped by hand."
+        elif undo:
+            why = f"The provider starts some when slots are short, {provided['most']} at most. Where it may do so now, nothing changes."
+        else:
+            why = _stopped(len(provided["workers"]))
+        words = {
+            "headline": "Have TaskManagers started again?" if undo else "Stop all TaskManagers?",
+            "verb": "Start again" if undo else "Stop all", "keep": "Leave it" if undo else "Keep them",
+            "command": f"millrace deregister{stack}{' --undo' if undo else ''}",
+        }  # fmt: skip
+        return shell.page(
+            request, "question.html", "taskmanagers", why=why, action=f"{PREFIX}/deregister", fields=fields, names=[],
+            danger=not undo or not fields, back=HOME, **words,
+        )  # fmt: skip
+
+    @router.get(f"{PREFIX}/deregister")
+    async def ask(request: Request, undo: bool = False) -> Response:
+        return await run_in_threadpool(question, request, undo)
+
+    @router.post(f"{PREFIX}/deregister")
+    async def deregister(request: Request) -> Response:
+        """A repeat is harmless."""
+        undo = (await form_of(shell, request)).get("undo") == "yes"
+        try:
+            stopped = await commands.deregister(undo)
+        except MillraceError as failure:
+            return await _not_done(shell, request, "taskmanagers", "TaskManagers of the provider", failure)
+        if undo:
+            return RedirectResponse(HOME, 303)
+        done = [
+            (count(stopped, "TaskManager"), f"of the provider {'is' if stopped == 1 else 'are'} stopped, and none is started", "wait"),
+            ("Jobs", "stay: what ran there waits", "ok"),
+            ("To go on", f"have them started again, at TaskManagers or with `millrace deregister{stack} --undo`", "wait"),
+        ]
+        return await shell.done(request, "taskmanagers", "TaskManagers are being stopped", done, HOME)
+
+
+def _stopped(workers: int) -> str:
+    """What becomes of a provider's TaskManagers, and of what runs on them."""
+    if not workers:
+        return "The provider has none now, and starts none until that is undone here. Jobs stay, and wait for slots until then."
+    its = f"The provider's {count(workers, 'TaskManager')} {'is' if workers == 1 else 'are'} stopped, and none is started"
+    return (
+        f"{its} until that is undone here. What runs there is ended, waits, and runs again then; what had finished of it is kept. "
+        "TaskManagers that were started by hand stay."
+    )
 
 
 def _shut_down(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:

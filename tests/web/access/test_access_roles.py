@@ -39,6 +39,7 @@ def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Any) -> None:
     ("GET", "/healthz", "nobody"), ("GET", "/metrics", "viewer"), ("GET", "/api/v1/jobs/j", "viewer"), ("POST", "/api/v1/jobs", "operator"),
     ("POST", "/api/v1/jobs/j/cancel", "operator"), ("POST", "/api/v1/deadletters/3/redrive", "admin"), ("POST", "/page/redrive", "admin"),
     ("GET", "/page/block", "admin"), ("POST", "/page/unblock", "admin"), ("POST", "/page/shutdown", "admin"),
+    ("GET", "/page/deregister", "admin"), ("POST", "/page/deregister", "admin"),
     ("POST", "/api/v1/shutdown", "admin"), ("POST", "/api/v1/deregister", "admin"),
     ("PUT", "/api/v1/blocklist/h", "admin"), ("GET", "/api/v1/blocklist", "viewer"),
     ("GET", "/jobs/j", "viewer"), ("GET", "/v1/jobs/j/", "viewer"), ("PATCH", "/v1/jobs/j", "operator"),

@@ -95,7 +95,7 @@ class Scene:
             "configuration": f"{jobs['finished']}?tab=configuration", "work": f"{jobs['finished']}?tab=work",
             "found": "/jobs?q=state:failed", "schedule": "/schedules/nightly", "letter": "/letters?letter=0",
             "rescale": f"{jobs['running']}/rescale", "cancel": f"{jobs['running']}/cancel", "again": f"{jobs['finished']}/again",
-            "block": "/block", "shutdown": "/shutdown", **self.processes,
+            "block": "/block", "deregister": "/deregister", "shutdown": "/shutdown", **self.processes,
         }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ SCREENS = {
     "threads": "/taskmanagers/task-manager-1?tab=threads", "services": "/services", "service": "/services/dispatcher-2",
     "leaders": "/leaders",
     "letters": "/letters?letter=401", "submit": "/submit", "more": "/more", "question": f"/jobs/{RUNNING}/cancel",
-    "block": "/block?host=ws-04", "shutdown": "/shutdown",
+    "block": "/block?host=ws-04", "deregister": "/deregister", "shutdown": "/shutdown",
 }  # fmt: skip
 LIMIT_MS = 180_000
 """For a browser to start, and for each thing that it waits for."""

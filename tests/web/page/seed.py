@@ -430,6 +430,10 @@ class Cluster(Asked, Scheduled, Rescaling):
         self.say("cluster.events", "BlocklistChanged", self.now_ms, ("blocklist",), hosts=[])
         return True
 
+    def deregister(self, undo: bool) -> int:
+        self.sent.append(("register" if undo else "deregister", None))
+        return 2
+
     def shut_down(self) -> ShutDown:
         self.sent.append(("shut down", None))
         return ShutDown(step="SUSPENDING", since_ms=self.now_ms, live=9, suspended=2, workers=1, silent=["job-master/2"])

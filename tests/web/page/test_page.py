@@ -34,7 +34,7 @@ SCREENS = (
     "/services", "/services/dispatcher-2", "/services/web-1?tab=logs", "/services/web-1?tab=threads",
     "/letters?letter=401", "/more", "/submit",
     f"/jobs/{RUNNING}/cancel", f"/jobs/{RUNNING}/again", f"/jobs/{RUNNING}/rescale",
-    "/block?host=ws-04", "/unblock?host=ws-04", "/shutdown",
+    "/block?host=ws-04", "/unblock?host=ws-04", "/deregister", "/shutdown",
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""What an admin does to the cluster from the page: hosts are blocked and unblocked, the cluster is shut down."""
+"""What an admin does to the cluster from the page: hosts are blocked and unblocked, TaskManagers are stopped, the cluster
+is shut down."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from millrace.client import OutcomeUnknown, Unavailable
 from .seed import WAITING, Cluster
 from .test_page import said, token
 
-ACTIONS = ("block", "unblock", "shutdown")
+ACTIONS = ("block", "unblock", "deregister", "shutdown")
 HOST = "ws-04"
 GIVEN = {"host": HOST, "length": "2h", "reason": "its disk is changed", "evacuate": "yes"}
 
@@ -82,6 +83,46 @@ def test_a_mistake_stands_at_its_field_and_what_was_typed_stays(
     assert answer.text.count("aria-invalid") == 1 and 'value="yes" checked' in answer.text
 
 
+def provided(cluster: Cluster, *workers: str) -> None:
+    cluster.say("cluster.events", "ProviderConfigured", cluster.now_ms, ("provider",), provider="process", least=0, most=4)
+    for worker in workers:
+        given = {"worker": worker, "state": "REGISTERED", "reason": None, "failed": False}
+        cluster.say("cluster.events", "WorkerChanged", cluster.now_ms, ("provider",), **given)
+
+
+def test_all_task_managers_of_a_provider_are_stopped_after_a_question(web: TestClient, cluster: Cluster) -> None:
+    provided(cluster, "task-manager-1", "task-manager-2")
+    html = web.get("/page/taskmanagers").text
+    assert 'href="/page/deregister" data-dialog>Stop all<' in html and "undo=true" not in html
+    question = said(web.get("/page/deregister").text)
+    assert "Stop all TaskManagers? The provider's 2 TaskManagers are stopped, and none is started until that is undone here" in question
+    assert "What runs there is ended, waits, and runs again then" in question
+    assert "millrace deregister" in question and "--undo" not in question and cluster.sent == []
+    done = said(web.post("/page/deregister", data={"token": token(web), "undo": "no"}).text)
+    assert cluster.sent == [("deregister", None)]
+    assert "TaskManagers are being stopped 2 TaskManagers of the provider are stopped, and none is started" in done
+    assert "at TaskManagers or with `millrace deregister --undo`" in done
+
+
+def test_task_managers_of_a_provider_are_started_again(web: TestClient, cluster: Cluster) -> None:
+    provided(cluster)
+    assert 'href="/page/deregister?undo=true" data-dialog>Start again<' in web.get("/page/taskmanagers").text
+    assert "The provider has none now, and starts none until that is undone here." in said(web.get("/page/deregister").text)
+    question = said(web.get("/page/deregister?undo=true").text)
+    assert "Have TaskManagers started again? The provider starts some when slots are short, 4 at most." in question
+    assert "millrace deregister --undo" in question
+    answer = web.post("/page/deregister", data={"token": token(web), "undo": "yes"})
+    assert (answer.status_code, answer.headers["location"], cluster.sent) == (303, "/page/taskmanagers", [("register", None)])
+
+
+def test_without_a_provider_there_is_nothing_to_stop(web: TestClient) -> None:
+    assert "/page/deregister" not in web.get("/page/taskmanagers").text
+    for path in ("/page/deregister", "/page/deregister?undo=true"):
+        html = web.get(path).text
+        assert "Those that were started by hand are stopped by hand." in said(html) and '<button class="btn pri' not in html
+    assert web.get("/page/deregister?undo=perhaps").status_code == 400
+
+
 def test_the_cluster_is_shut_down_after_a_question_that_says_what_becomes_of_its_jobs(web: TestClient, cluster: Cluster) -> None:
     assert 'href="/page/shutdown" data-dialog>Shut down the cluster<' in web.get("/page/services").text
     question = said(web.get("/page/shutdown").text)
@@ -110,6 +151,9 @@ def test_what_is_refused_and_what_is_not_answered(web: TestClient, cluster: Clus
 
     monkeypatch.setattr(cluster, "unblock", silent)
     monkeypatch.setattr(cluster, "shut_down", unknown)
+    monkeypatch.setattr(cluster, "deregister", silent)
+    shown = said(web.post("/page/deregister", data={"token": token(web)}).text)
+    assert "It was not done TaskManagers of the provider no answer" in shown
     assert "It was not done ws-04 no answer" in said(web.post("/page/unblock", data={"token": token(web), "host": HOST}).text)
     shown = said(web.post("/page/shutdown", data={"token": token(web)}).text)
     assert "It is not known yet whether it was done the cluster no answer within 10 s" in shown
