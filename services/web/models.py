@@ -481,6 +481,7 @@ class LetterRow(Shape):
 
 class Letters(Shape):
     total: int
+    """How many are kept, at most: what became of older ones counts, too, until their page is read."""
     letters: list[LetterRow]
     next: str | None
     """The cursor of the next page; null: this is the last."""

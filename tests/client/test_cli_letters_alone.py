@@ -31,8 +31,8 @@ class Letters:
     def __init__(self, *known: Letter) -> None:
         self.known, self.purged = list(known), None
 
-    def read(self, since_ms: int | None = None) -> list[Letter]:
-        found = list(self.known)
+    def read(self, since_ms: int | None = None, first: int | None = None) -> list[Letter]:
+        found = [each for each in self.known if each.number >= (first or 0)]
         self.known.append(letter(self.end(), 100))
         return found
 

@@ -17,7 +17,7 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks as of_openapi
 
 from millrace.client import Job, MillraceError, NotFinished, NotFound, Refused, Result, Shown
-from millrace.client.dead_letters import Letter
+from millrace.client.dead_letters import Letter, Page
 from millrace.client.files import Files, KeptFile
 from millrace.core.messages.client import (
     BlockedHostInfo,
@@ -132,11 +132,14 @@ class Some(Asked, Scheduled, Rescaling):
     def dead_letters(self) -> Some:
         return self
 
-    def read(self) -> list[Letter]:
+    def page(self, below: int | None, most: int) -> Page:
         letter = DeadLetter(
             topic="client.commands", partition=0, offset=3, reason="no message", at_ms=T0, size_bytes=1, sha256="0" * 64, head_base64="eA=="
         )
-        return [Letter(0, letter)]
+        return Page([Letter(0, letter)], 1, False)
+
+    def one(self, number: int) -> Letter | None:
+        return self.page(None, 1).letters[0] if number == 0 else None
 
     def original(self, letter: Letter) -> Any:
         return letter

@@ -217,7 +217,7 @@ def _parked_again(letters: DeadLetters, end: int, sent: dict[int, bool]) -> list
     awaited = {offset for offset, is_wrong in sent.items() if is_wrong}
     deadline = time.monotonic() + BACK_S
     while True:
-        back = [each for each in letters.read() if each.number >= end and each.letter.offset in sent]
+        back = [each for each in letters.read(first=end) if each.letter.offset in sent]
         if time.monotonic() > deadline or awaited <= {each.letter.offset for each in back}:
             return back
         time.sleep(BACK_S / 100)

@@ -127,12 +127,10 @@ def letters(commands: Commands) -> APIRouter:
         wait_s: WaitS = WAIT,
     ) -> models.Letters:
         """Requests that the cluster could not use, the newest first."""
-        found = await commands.call(lambda client: client.dead_letters().read(), wait_s)
         bounds = [each for each in (before, int(cursor) if cursor else None) if each is not None]
-        below = [each for each in reversed(found) if all(each.number < bound for bound in bounds)]
-        page = below[:limit]
-        following = str(page[-1].number) if len(below) > limit else None
-        return models.Letters(total=len(found), letters=[_letter(each) for each in page], next=following)
+        page = await commands.call(lambda client: client.dead_letters().page(min(bounds, default=None), limit), wait_s)
+        following = str(page.letters[-1].number) if page.more else None
+        return models.Letters(total=page.total, letters=[_letter(each) for each in page.letters], next=following)
 
     @router.post("/deadletters/{number}/redrive", responses=responses(403))
     async def redrive(number: Annotated[int, Path(ge=0, le=1 << 62)], wait_s: WaitS = WAIT) -> models.LetterRow:
@@ -140,14 +138,14 @@ def letters(commands: Commands) -> APIRouter:
 
         def send(client: Any) -> Letter:
             letters = client.dead_letters()
-            for each in letters.read():
-                if each.number == number:
-                    try:
-                        letters.redrive(each, letters.original(each))
-                    except Gone as gone:
-                        raise Refusal(409, str(gone), "gone") from None
-                    return each  # type: ignore[no-any-return]  # the client is Any here
-            raise Refusal(404, f"there is no letter {number}")
+            letter: Letter | None = letters.one(number)
+            if letter is None:
+                raise Refusal(404, f"there is no letter {number}")
+            try:
+                letters.redrive(letter, letters.original(letter))
+            except Gone as gone:
+                raise Refusal(409, str(gone), "gone") from None
+            return letter
 
         return _letter(await commands.redrive(number, send, wait_s))
 

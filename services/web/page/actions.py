@@ -242,7 +242,7 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
         every, below = form.get("all") == "yes", _number(form.get("below"))
         try:
             chosen = [
-                each for each in await reads.letters(anew=True)
+                each for each in (await reads.letters(anew=True)).letters
                 if (each.redriven is None and (below is None or each.number < below) if every else each.number in numbers)
             ]  # fmt: skip
             fates = await commands.call(partial(_fates, chosen[:LETTERS_MOST]))

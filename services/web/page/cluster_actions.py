@@ -140,7 +140,7 @@ def _deregister(router: APIRouter, shell: Shell, view: View, commands: Commands,
             why = f"The provider starts some when slots are short, {provided['most']} at most. Where it may do so now, nothing changes."
         else:
             why = _stopped(len(provided["workers"]))
-        words = {
+        words: dict[str, Any] = {
             "headline": "Have TaskManagers started again?" if undo else "Stop all TaskManagers?",
             "verb": "Start again" if undo else "Stop all", "keep": "Leave it" if undo else "Keep them",
             "command": f"millrace deregister{stack}{' --undo' if undo else ''}",

@@ -14,7 +14,7 @@ import structlog
 
 from millrace.cli.fates import Found, fate_of
 from millrace.client import Millrace, MillraceError, Result, files
-from millrace.client.dead_letters import Letter
+from millrace.client.dead_letters import Letter, Page
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
@@ -32,6 +32,8 @@ KEPT_MOST = 64
 DETAIL_S = 1.0
 """So long a live job's detail is shown again without asking its JobMaster."""
 LETTERS_S = 5.0
+LETTERS_MOST = 5000
+"""Of very many letters the page tells of the newest."""
 FATE_S = 30.0
 REPORT_S = 2.0
 """So long a report is shown again without asking the attempts; each of them looks at Spark for it."""
@@ -140,11 +142,11 @@ class Reads:
         ask = self._left.left if ended else self._commands.call
         return await ask(lambda client: client.log_end(path, stream, LOG_BYTES), WAIT_S)
 
-    async def letters(self, anew: bool = False) -> list[Letter]:
-        """The dead letters, the newest first. Raises MillraceError."""
-        found: list[Letter] | None = None if anew else self._find("letters", LETTERS_S)
+    async def letters(self, anew: bool = False) -> Page:
+        """The newest dead letters. Raises MillraceError."""
+        found: Page | None = None if anew else self._find("letters", LETTERS_S)
         if found is None:
-            found = await self._commands.call(lambda client: client.dead_letters().read()[::-1])
+            found = await self._commands.call(lambda client: client.dead_letters().page(None, LETTERS_MOST))
             self._keep("letters", found)
         return found
 

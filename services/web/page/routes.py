@@ -13,6 +13,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from millrace.client import MillraceError
+from millrace.client.dead_letters import Letter
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.states import ENDED_JOB
 
@@ -204,9 +205,10 @@ def numbered(data: bytes, find: str) -> list[tuple[int, str, bool]]:
 def _letters(router: APIRouter, shell: Shell, reads: Reads) -> None:
     @router.get(f"{PREFIX}/letters")
     async def letters(request: Request, letter: Annotated[int | None, Query(ge=0)] = None) -> Response:
-        missing, found = "", []
+        missing, found, more = "", list[Letter](), False
         try:
-            found = await reads.letters()
+            page = await reads.letters()
+            found, more = page.letters, page.more
             shell.letters = (len(found), sum(each.redriven is None for each in found))
         except MillraceError as failure:
             missing = str(failure)
@@ -218,7 +220,7 @@ def _letters(router: APIRouter, shell: Shell, reads: Reads) -> None:
             except MillraceError as failure:
                 fate_missing = str(failure)
         given = {
-            "found": found[:LETTERS_MOST], "total": len(found), "missing": missing, "chosen": chosen, "fate": fate,
+            "found": found[:LETTERS_MOST], "total": len(found), "more": more, "missing": missing, "chosen": chosen, "fate": fate,
             "fate_missing": fate_missing, "open_total": sum(each.redriven is None for each in found),
         }  # fmt: skip
         version = f"{len(found)}{missing}{fate.fate if fate else ''}{fate_missing}"

@@ -13,10 +13,12 @@ import json
 import re
 import socket
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from confluent_kafka import Message
 from pydantic_core import from_json
 
 from millrace.core.messages.base import Body
@@ -32,6 +34,9 @@ LETTERS = "dead-letters"
 LOOK_BACK_MS = 7 * 24 * 3600 * 1000  # as long as client.commands keeps what the letter is about
 LOOK_S = 3.0
 DIGITS_MOST = 9
+STEP = 500
+"""Records that are read before a letter, for those before it, and for the last times that its record was sent."""
+FACT = b"DeadLetterRedriven"
 LETTER, ORIGIN, REPEATS, BY = (f"millrace-redrive-{name}" for name in ("letter", "origin", "repeats", "by"))
 """Headers of a record that was sent again: the letter's number, where the record was first, the how manieth try, who."""
 
@@ -149,28 +154,103 @@ class Letter:
         return found if isinstance(found, str) else None
 
 
+class _Found:
+    """Letters among records of the topic, and what became of them."""
+
+    def __init__(self, records: Iterable[Message], later: _Found | None = None) -> None:
+        """`later`: what was found behind these records."""
+        self.facts = 0
+        self._letters: dict[int, Letter] = {}
+        self._tries: dict[tuple[str, int, int], int] = {}  # where a record was sent to again -> the how manieth time
+        self._redriven: dict[int, DeadLetterRedriven] = {}
+        for message in records:
+            letter = _body(DeadLetter, message.value() or b"")
+            if letter is not None:
+                number = message.offset() or 0
+                self._letters[number] = Letter(number, letter)
+            else:
+                self._take(message)
+        if later is not None:
+            self._letters |= later._letters
+            self._tries |= later._tries
+            self._redriven |= later._redriven
+            self.facts += later.facts
+
+    def __len__(self) -> int:
+        return len(self._letters)
+
+    def follow(self, records: Iterable[Message]) -> None:
+        """What became of these letters. Others are not looked at."""
+        for message in records:
+            if FACT in (message.value() or b""):
+                self._take(message)
+
+    def letters(self) -> Iterator[Letter]:
+        """Oldest first."""
+        return map(self._told, self._letters.values())
+
+    def letter(self, number: int) -> Letter | None:
+        """One of them."""
+        return self._told(self._letters[number]) if number in self._letters else None
+
+    def _take(self, message: Message) -> None:
+        fact = _body(DeadLetterRedriven, message.value() or b"")
+        if fact is not None:
+            self.facts += 1
+            self._tries[fact.topic, fact.partition, fact.offset] = fact.repeats
+            self._redriven[fact.letter] = fact
+
+    def _told(self, letter: Letter) -> Letter:
+        """A record may be parked again before it is written down that it was sent."""
+        letter.redriven = self._redriven.get(letter.number)
+        letter.repeats = self._tries.get((letter.letter.topic, letter.letter.partition, letter.letter.offset), 0)
+        return letter
+
+
+@dataclass(frozen=True)
+class Page:
+    """Letters, the newest first. `total`: how many are kept, at most: of what was not read for the page it is not known what is a letter.
+    `more`: there are older ones."""
+
+    letters: list[Letter]
+    total: int
+    more: bool
+
+
 class DeadLetters(TopicLog):
     """The dead letters of the cluster that `link` is connected to. Every call may raise Unavailable."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link, LETTERS)
 
-    def read(self, since_ms: int | None = None) -> list[Letter]:
-        """All letters that are kept, oldest first, with what became of them; those parked since a moment."""
-        found: dict[int, Letter] = {}
-        tries: dict[tuple[str, int, int], int] = {}  # where a record was sent to again -> the how manieth time
-        for message in self._records(since_ms):
-            number, value = message.offset() or 0, message.value() or b""
-            letter, fact = _body(DeadLetter, value), _body(DeadLetterRedriven, value)
-            if letter is not None:
-                found[number] = Letter(number, letter)
-            elif fact is not None:
-                tries[fact.topic, fact.partition, fact.offset] = fact.repeats
-                if fact.letter in found:
-                    found[fact.letter].redriven = fact
-        for each in found.values():  # a record may be parked again before it is written down that it was sent
-            each.repeats = tries.get((each.letter.topic, each.letter.partition, each.letter.offset), 0)
-        return list(found.values())
+    def read(self, since_ms: int | None = None, first: int | None = None) -> list[Letter]:
+        """All letters that are kept, oldest first, with what became of them; those parked since a moment, or from a number on."""
+        if first is None:
+            return list(_Found(self._records(since_ms)).letters())
+        begins, end = self._marks(LETTERS, 0)
+        return list(_Found(self._between(max(begins, first), end)).letters()) if first < end else []
+
+    def page(self, below: int | None, most: int) -> Page:
+        """The newest letters, at most so many, of those below a number. Of what was parked before them little is read, and of what was
+        parked later what became of them alone is kept."""
+        first, end = self._marks(LETTERS, 0)
+        begins = ends = end if below is None else min(end, max(first, below))
+        found = _Found(())
+        while begins > first and len(found) <= most:
+            begins, before = max(first, begins - STEP), begins
+            found = _Found(self._between(begins, before), found)
+        found.follow(self._between(ends, end) if ends < end else ())
+        letters = list(found.letters())
+        return Page(letters[: -most - 1 : -1], end - first - found.facts, len(letters) > most)
+
+    def one(self, number: int) -> Letter | None:
+        """The letter of this number, if it is kept."""
+        first, end = self._marks(LETTERS, 0)
+        if not first <= number < end:
+            return None
+        found = _Found(self._between(max(first, number - STEP), number + 1))
+        found.follow(self._between(number + 1, end) if number + 1 < end else ())
+        return found.letter(number)
 
     def last_about(self, job: str) -> Letter | None:
         """The newest letter about a job; one is looked for among those of the last week, while there is time."""

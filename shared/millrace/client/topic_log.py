@@ -29,9 +29,14 @@ class TopicLog:
 
     def _records(self, since_ms: int | None) -> Iterator[Message]:
         first, end = self._marks(self._topic, 0)
-        with closing(self._link.reader()) as reader:
-            if since_ms is not None:
+        if since_ms is not None:
+            with closing(self._link.reader()) as reader:
                 first = self._first_since(reader, since_ms, end)
+        yield from self._between(first, end)
+
+    def _between(self, first: int, end: int) -> Iterator[Message]:
+        """The records from an offset to another, which are both within what is kept."""
+        with closing(self._link.reader()) as reader:
             reader.assign([TopicPartition(self._topic, 0, first)])
             while first < end:
                 message = _next(reader)

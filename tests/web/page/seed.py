@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from millrace.client import Job, NotFound, Refused, Result, Shown
-from millrace.client.dead_letters import Gone, Letter, Original
+from millrace.client.dead_letters import Gone, Letter, Original, Page
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo
 from millrace.core.messages.client import JobReported, JobSummary, ShutDown
@@ -398,7 +398,7 @@ class Cluster(Asked, Scheduled, Rescaling):
             return Original(json.dumps(value).encode(), None, (), "there")
 
         return SimpleNamespace(
-            read=lambda: letters,
+            page=lambda below, most: Page(letters[::-1][:most], len(letters), len(letters) > most),
             original=original,
             redrive=lambda letter, _: self.sent.append(("redrive", letter.number)),
         )

@@ -366,6 +366,12 @@ def test_a_number_of_other_digits_is_no_number_here(web: TestClient) -> None:
     assert web.get("/page/jobs", params={"upto": "¹².job"}).status_code == 200
 
 
+def test_of_very_many_dead_letters_the_newest_are_told_of(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.web.page.reads.LETTERS_MOST", 2)
+    shown = said(web.get("/page/letters").text)
+    assert "More than 2 letters are kept, 2 of the newest were not sent again." in shown and "letter 406" not in shown
+
+
 def test_what_all_dead_letters_would_come_to_is_asked_for_at_once(web: TestClient, cluster: Cluster) -> None:
     asked = said(web.post("/page/redrive", data={"token": token(web), "all": "yes"}).text)
     assert "Send 3 letters again?" in asked and "3 sent busy letter 406" in asked and cluster.sent == []
