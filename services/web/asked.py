@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from millrace.client import Millrace, MillraceError, NotFound, Shown
+from millrace.client import Conflict, Millrace, MillraceError, NotFound, Shown
 
 from .kept import shape
 from .problems import Refusal, of_failure
@@ -34,7 +34,8 @@ async def asked(job: str, commands: Commands) -> Shown:
         if refused is None:
             raise
         known = of_failure(refused)
-        raise Refusal(404, f"{unknown}: it was not accepted: {known.detail}", known.kind, known.mistakes) from None
+        kind = "wrong-state" if isinstance(refused, Conflict) else known.kind  # no job has its id: the job that it would repair cannot be
+        raise Refusal(404, f"{unknown}: it was not accepted: {known.detail}", kind, known.mistakes) from None
 
 
 def row_of(found: Shown) -> dict[str, Any]:

@@ -98,9 +98,17 @@ def test_what_cannot_be_repaired_is_no_other_graph(web: TestClient, cluster: Clu
         answer = web.post(f"/api/v1/jobs/old/{path}")
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:millrace:wrong-state")
         assert answer.json()["detail"] == str(refused)
+    mended = {**GRAPH, "origin": {"job": "old", "repair": True}}
+    for query in ("", "?job=mine"):
+        answer = web.post(f"/api/v1/jobs{query}", json=mended)
+        assert (answer.status_code, answer.json()["type"], answer.json()["detail"]) == (409, "urn:millrace:wrong-state", str(refused))
+    unknown = web.get("/api/v1/jobs/mine").json()
+    assert (unknown["status"], unknown["type"]) == (404, "urn:millrace:wrong-state") and str(refused) in unknown["detail"]
+    assert web.post("/api/v1/jobs?job=mine", json=GRAPH).json()["type"] == "urn:millrace:other-graph"
     assert web.post("/api/v1/jobs/old/again?new=mine").json()["type"] == "urn:millrace:other-graph"
     monkeypatch.setattr(cluster, "show", lambda job: None)
     assert web.post("/api/v1/jobs/old/repair?new=mine").json()["type"] == "urn:millrace:other-graph", "that id is another job's"
+    assert web.post("/api/v1/jobs?job=mine", json=mended).json()["type"] == "urn:millrace:other-graph"
 
 
 def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -97,6 +98,8 @@ def submissions(commands: Commands) -> APIRouter:
             return models.Submitted(job=id, status=None, url=where, warnings=[])
         except BaseException as failure:
             parcel.close()
+            if isinstance(failure, Conflict):
+                raise await _conflict(commands, id, loaded.raw, failure) from None
             if isinstance(failure, Rejected):
                 raise of_failure(failure, parcel.as_mistakes(loaded, failure.problems)) from None
             raise
@@ -168,13 +171,18 @@ async def _submitted(
     try:
         accepted = await commands.submit(graph, id, wait_s=wait_s)
     except Conflict as failure:
-        if repairs_of(graph) is None or await _is_there(commands, id):
-            raise
-        raise Refusal(409, str(failure).partition("\n")[0], "wrong-state") from None
+        raise await _conflict(commands, id, graph, failure) from None
     except NotAnswered:
         response.status_code = 202
         return models.Submitted(job=id, status=None, url=where, warnings=[])
     return models.Submitted(job=id, status=accepted.status, url=where, warnings=[])
+
+
+async def _conflict(commands: Commands, id: str, graph: Mapping[str, Any], failure: Conflict) -> Refusal:
+    """Of a submission: the id is another graph's, or the job that it would repair cannot be."""
+    if repairs_of(graph) is None or await _is_there(commands, id):
+        return of_failure(failure)
+    return Refusal(409, str(failure).partition("\n")[0], "wrong-state")
 
 
 async def _is_there(commands: Commands, job: str) -> bool:
