@@ -44,6 +44,7 @@ class Asked:
     def __init__(self) -> None:
         self.detail: JobDetail | None = detail()
         self.fails: Exception | None = None
+        self.ended_ms: int | None = None
         self.asked = 0
 
     def show(self, job: str) -> Shown:
@@ -51,7 +52,7 @@ class Asked:
         if self.fails is not None:
             raise self.fails
         status = self.detail.status if self.detail is not None else "RUNNING"
-        return Shown(JobSummary(job=job, name="n", status=status, accepted_ms=T0), self.detail, None)
+        return Shown(JobSummary(job=job, name="n", status=status, accepted_ms=T0, ended_ms=self.ended_ms), self.detail, None)
 
     def close(self) -> None: ...
 
@@ -313,6 +314,46 @@ def test_a_job_that_comes_into_the_tables_meanwhile_is_answered_from_them(scene:
 
     scene.asked.show = comes  # type: ignore[method-assign]  # as if its facts came while the cluster answers
     assert [each["name"] for each in scene.web.get("/jobs/late").json()["vertices"]] == ["a"]
+
+
+def test_a_job_that_was_accepted_just_now_is_followed(scene: Scene) -> None:
+    """It was said that there is none."""
+
+    async def run() -> None:
+        async with Follower(scene.app, "/api/v1/streams/jobs/new") as follower:
+            assert follower.status == 200 and await follower.synced() == []
+            tell(scene.view, scene.story, lambda: accepted(scene.story, "new"))
+            assert [data["job"]["status"] for _, data in await follower.synced()] == ["INITIALIZING"]
+            tell(scene.view, scene.story, lambda: scene.story.say("JobCanceled", "new", job="new", archive=None))
+            assert [data["job"]["status"] async for name, data in follower.events() if name == "job"] == ["CANCELED"]
+
+    asyncio.run(run())
+    for fails, status in ((NotFound("there is no job 'none'"), 404), (Unavailable("no answer", "dispatcher"), 503)):
+        scene.asked.fails = fails
+        assert scene.web.get("/api/v1/streams/jobs/none").status_code == status
+    scene.asked.fails, scene.asked.ended_ms = None, T0 + 9
+    answer = scene.web.get("/api/v1/streams/jobs/older")
+    assert answer.status_code == 404 and "among those that are shown" in answer.json()["detail"]
+
+
+def test_the_logs_of_a_job_that_was_accepted_just_now_are_followed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were said to be all, for their job was taken for one that has ended."""
+    monkeypatch.setattr("services.web.api.logs.LOOK_S", 0.001)
+    monkeypatch.setattr("services.web.api.logs.HEARTBEATS", 1)
+    scene.asked.detail = detail("SCHEDULED", 0)
+
+    async def run() -> None:
+        async with Follower(scene.app, "/api/v1/streams/jobs/new/logs") as follower:
+            assert await anext(follower.parts()) == ": nothing new"
+            scene.asked.detail = detail("RUNNING", 1)
+            scene.write(b"a")
+            tell(scene.view, scene.story, lambda: accepted(scene.story, "new"))
+            assert (await anext(follower.events()))[1]["text"] == "a"
+            scene.asked.detail = detail("FINISHED", 1, T0 + 9)
+            tell(scene.view, scene.story, lambda: scene.story.say("JobFinished", "new", job="new", archive=None, result=None, spent=None))
+            assert [name async for name, _ in follower.events()] == ["end"]
+
+    asyncio.run(run())
 
 
 def test_a_read_does_not_wait_long_for_a_cluster_that_is_silent(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def api(view: View, commands: Commands, kept: Kept, asked: Processes, spark_hist
     for part in (
         submissions.submissions(commands),
         schedules.schedules(commands),
-        streams.streams(view),
+        streams.streams(view, commands),
         jobs.jobs(view, commands, kept),
         logs.logs(view, kept),
         questions.questions(commands, kept, spark_history),

@@ -95,15 +95,20 @@ def logs(view: View, kept: Kept) -> APIRouter:
                 raise wrong_parameter("task", f"{len(found)} logs are more than {FOLLOWED_MOST}: name a task, subtask or attempt")
             return found
 
-        first = await wanted()
-        return StreamingResponse(_events(view, kept, job, first, wanted, offsets), media_type=EVENTS)
+        first, comes = await wanted(), False
+        if view.ask(lambda view: view.jobs.row(job))[0] is None:
+            found = await kept.detail(job)
+            comes = found is not None and found.ended_ms is None
+        return StreamingResponse(_events(view, kept, job, first, wanted, offsets, comes), media_type=EVENTS)
 
     return router
 
 
-async def _events(view: View, kept: Kept, job: str, logs: list[Log], wanted: Any, offsets: dict[str, int]) -> AsyncIterator[str]:
-    """Who reads slowly keeps one piece; the rest stays in storage."""
-    known, idle, quiet = _standing(view, job), 0, 0
+async def _events(
+    view: View, kept: Kept, job: str, logs: list[Log], wanted: Any, offsets: dict[str, int], comes: bool
+) -> AsyncIterator[str]:  # fmt: skip
+    """Who reads slowly keeps one piece; the rest stays in storage. `comes`: the tables do not have the job yet."""
+    known, idle, quiet = _standing(view, job, comes), 0, 0
     read_out: set[str] = set()  # of those that are over, until it is asked anew which there are
     while True:
         steps = 1 if idle < SLOW_FROM else SLOW
@@ -129,7 +134,8 @@ async def _events(view: View, kept: Kept, job: str, logs: list[Log], wanted: Any
                 }  # fmt: skip
                 offsets[key], idle, quiet, steps = behind, 0, 0, 1
                 yield f"event: log\nid: {json.dumps(offsets, separators=(',', ':'))}\ndata: {json.dumps(data)}\n\n"
-        now = _standing(view, job)
+        now = _standing(view, job, comes)
+        comes = comes and now == []
         if now is None and not passed_over and all(each.over for each in logs):
             yield "event: end\ndata: {}\n\n"
             return
@@ -156,13 +162,13 @@ def _trouble(detail: str) -> str:
     return f"event: trouble\ndata: {json.dumps({'detail': detail})}\n\n"
 
 
-def _standing(view: View, job: str) -> Any:
-    """Which attempts there are, and how they stand; None: the job has ended."""
+def _standing(view: View, job: str, comes: bool) -> Any:
+    """Which attempts there are, and how they stand; None: the job has ended. `comes`: one that is not there has not."""
 
     def standing(view: View) -> Any:
         found = view.jobs.described(job)
         if found is None or found["ended_ms"] is not None:
-            return None
+            return [] if found is None and comes else None
         return [(task["task"], each["subtask"], each["attempt"], each["state"]) for task in found["tasks"] for each in task["subtasks"]]
 
     return view.ask(standing)[0]

@@ -14,7 +14,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 
+from ..asked import asked
 from ..changes import GATHER_S, Level, Subject, Waker
+from ..commands import Commands
 from ..core.cluster import TOPIC as CLUSTER_EVENTS
 from ..core.jobs import TOPIC as JOB_EVENTS
 from ..core.jobs import summary
@@ -42,7 +44,7 @@ LastEventId = Annotated[
 ]
 
 
-def streams(view: View) -> APIRouter:
+def streams(view: View, commands: Commands) -> APIRouter:
     """What is followed."""
     router = APIRouter(tags=["streams"])
     waker, cluster_now, jobs_now = Waker(view.changes), _ClusterNow(), _JobsNow()
@@ -64,19 +66,24 @@ def streams(view: View) -> APIRouter:
         return stream(jobs_now.news, last_event_id, Level.LINE)
 
     @router.get("/streams/jobs/{job}", **{**described, "responses": {
-        204: {"description": "It has ended, and `Last-Event-ID` is of its end."}, **described["responses"], **responses(404),
+        204: {"description": "It has ended, and `Last-Event-ID` is of its end."}, **described["responses"], **responses(404, 504),
     }})  # fmt: skip
     async def job(job: JobPath, last_event_id: LastEventId = None) -> Response:
-        """Events `job`: {"job": {...}}, as it is shown alone, whenever it has changed; ends with its end."""
+        """Events `job`: {"job": {...}}, as it is shown alone, whenever it has changed; ends with its end. One that was accepted just now is
+        waited for; one that ended so long ago that it is not listed is not followed."""
         check_ready(view)
         row = view.ask(lambda view: view.jobs.row(job))[0]
+        if row is None and (await asked(job, commands)).summary.ended_ms is not None:
+            row = view.ask(lambda view: view.jobs.row(job))[0]
+            if row is None:
+                raise Refusal(404, f"there is no job {job!r} among those that are shown")
         if row is None:
-            raise Refusal(404, f"there is no job {job!r} among those that are shown")
+            return stream(_following(job, True), last_event_id, job)
         if last_event_id is not None and row["ended_ms"] is not None:
             seen = _seen(last_event_id)[JOB_EVENTS]
             if not view.ask(lambda view: view.jobs.is_newer(job, seen, whole=True))[0]:
                 return Response(status_code=204)  # a browser that is answered so asks no more
-        return stream(lambda *given: _job(job, *given), last_event_id, job)
+        return stream(_following(job), last_event_id, job)
 
     @router.get("/streams/cluster", **described)
     async def cluster(last_event_id: LastEventId = None) -> Response:
@@ -146,13 +153,20 @@ class _JobsNow:
         return event
 
 
-def _job(job: str, view: View, seen: Seen | None, changed: Iterable[str] | None) -> tuple[list[Event], bool]:
-    row = view.jobs.row(job)
-    if row is None:
-        return [], True  # it ended long ago, and is forgotten
-    new = seen is None or (view.jobs.is_newer(job, seen.get(JOB_EVENTS, {}), whole=True) if changed is None else job in changed)
-    described = view.jobs.described(job)
-    return [lambda _: ("job", _json({"job": described}))] if new else [], row["ended_ms"] is not None
+def _following(job: str, comes: bool = False) -> News:
+    """For one follower. `comes`: nothing has been told of it yet."""
+
+    def news(view: View, seen: Seen | None, changed: Iterable[str] | None) -> tuple[list[Event], bool]:
+        nonlocal comes
+        row = view.jobs.row(job)
+        if row is None:
+            return [], not comes  # else it ended long ago, and is forgotten
+        comes = False
+        new = seen is None or (view.jobs.is_newer(job, seen.get(JOB_EVENTS, {}), whole=True) if changed is None else job in changed)
+        described = view.jobs.described(job)
+        return [lambda _: ("job", _json({"job": described}))] if new else [], row["ended_ms"] is not None
+
+    return news
 
 
 class _ClusterNow:
