@@ -37,6 +37,7 @@ LOADED_MOST = 2
 T = TypeVar("T")
 GROUPS = ("py_files", "files", "jars", "archives")
 TEXTS = ("parameter", "parallelism", "resource", "env", "master", "name", "conf", "args", "packages")
+PAIRS = ("parameter", "parallelism", "resource", "env", "conf")
 OF_SCRIPTS = (*GROUPS, "name", "conf", "args", "packages")
 CONTENT: dict[str, Any] = {
     JSON: {"schema": {"type": "object", "description": "A job graph, as in a graph's file."}},
@@ -110,10 +111,11 @@ class Parcel:
         graph, script = self.files.get("graph", []), self.files.get("script", [])
         if len(graph) + len(script) != 1:
             raise _refusal("graph", "give one file, as graph or as script")
-        env, resources = self._pairs("env"), self._pairs("resource")
-        master = self._one("master")
+        names = ("parameter", "parallelism", "modules") if script else OF_SCRIPTS
+        message = "is for graphs" if script else "is for scripts; it stands in the graph instead"
+        _raise([*(_refusal(name, message) for name in names if name in self.texts or name in self.files), *self._malformed()])
+        env, resources, master = self._pairs("env"), self._pairs("resource"), self._one("master")
         if graph:
-            self._none_of(OF_SCRIPTS, "is for scripts; it stands in the graph instead")
             _check_text(graph[0])
             with _loading:
                 if self.is_over:
@@ -122,7 +124,6 @@ class Parcel:
                     graph[0], self._pairs("parameter"), same_machine=False, sent=True, env=env, master=master,
                     parallelism=self._pairs("parallelism"), resources=resources, confined=True,
                 )  # fmt: skip
-        self._none_of(("parameter", "parallelism", "modules"), "is for graphs")
         packages = [each.strip() for text in self.texts.get("packages", []) for each in text.split(",") if each.strip()]
         return load_script(
             script[0], self.texts.get("args", []), name=self._one("name"), conf=self._pairs("conf"), packages=packages, master=master,
@@ -147,24 +148,21 @@ class Parcel:
         message, hint = (text.replace(f"{self.folder}/", "") for text in (problem.message, problem.hint or ""))
         return Mistake(place=list(problem.place), message=message, hint=hint or None, line=line, column=column)
 
-    def _none_of(self, names: Sequence[str], message: str) -> None:
-        """Raises Refusal with each of these that is there."""
-        _raise([_refusal(name, message) for name in names if name in self.texts or name in self.files])
+    def _malformed(self) -> Iterator[Refusal]:
+        """The fields that are not what they should be, whatever they are for."""
+        for name in PAIRS:
+            if not all(text.partition("=")[0] and "=" in text for text in self.texts.get(name, [])):
+                yield _refusal(name, "NAME=VALUE is needed")  # not repeated: it may be a secret
+        for name in ("master", "name"):
+            if len(self.texts.get(name, [])) > 1:
+                yield _refusal(name, "is given more than once")
 
     def _one(self, name: str) -> str | None:
         values = self.texts.get(name, [])
-        if len(values) > 1:
-            raise _refusal(name, "is given more than once")
         return values[0] if values else None
 
     def _pairs(self, name: str) -> dict[str, str]:
-        pairs = {}
-        for text in self.texts.get(name, []):
-            key, found, value = text.partition("=")
-            if not found or not key:
-                raise _refusal(name, "NAME=VALUE is needed")  # not repeated: it may be a secret
-            pairs[key] = value
-        return pairs
+        return dict(text.split("=", 1) for text in self.texts.get(name, []))
 
 
 async def receive(request: Request, parameters: Sequence[str], load: Load) -> Parcel:

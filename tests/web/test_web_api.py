@@ -105,6 +105,9 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
      "limit: Input should be greater than or equal to 1"),
     ("/api/v1/jobs?limit=1&limit=2", 400, "limit: it is given 2 times, and taken once"),
     ("/api/v1/jobs?state=RUNNING&name=a&name=b", 400, "name: it is given 2 times, and taken once"),
+    ("/api/v1/jobs?foo=1&limit=0&name=a&name=b", 400, "foo: no parameter of /api/v1/jobs; there are: state, name, task_manager, since_ms, "
+     "until_ms, sort, limit, cursor, archived; name: it is given 2 times, and taken once; "
+     "limit: Input should be greater than or equal to 1"),
     ("/api/v1/jobs/j?name=x", 400, "name: no parameter of /api/v1/jobs/j; there are none"),
     ("/api/v1/taskmanagers?gone=true&all=1", 400, "all: no parameter of /api/v1/taskmanagers; there are: gone, limit, cursor"),
     ("/api/v1/slots?task_manager=tm", 400, "task_manager: no parameter of /api/v1/slots; there are: limit, cursor"),
@@ -114,6 +117,7 @@ def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: s
     problem = answer.json()
     assert (answer.status_code, problem["status"], problem["detail"]) == (status, status, error)
     assert answer.headers["content-type"] == "application/problem+json"
+    assert len(problem["errors"]) == (error.count(";") + 1 - error.count("there are") if status == 400 else 0), "each has its place"
 
 
 def test_the_failures_of_a_job(view: View, web: TestClient) -> None:

@@ -334,3 +334,13 @@ def test_graphs_that_are_looked_at_hold_up_no_command(web: TestClient, held: thr
         assert web.post("/api/v1/jobs/j/cancel").status_code == 200
         held.set()
         assert sorted(each.result().status_code for each in asked) == [200] * LOADING_MOST + [429] * refused
+
+
+def test_all_that_is_wrong_with_the_fields_is_told_at_once(web: TestClient, cluster: Cluster) -> None:
+    data = {"conf": "a", "env": ["=1", "A=1"], "parallelism": "x=1", "name": ["a", "b"], "master": ["c", "d"]}
+    answer = web.post("/api/v1/jobs", files=[("script", ("etl.py", b"print(1)"))], data=data)
+    assert (answer.status_code, answer.json()["type"], cluster.submitted) == (400, "urn:millrace:invalid-parameter", [])
+    pair, twice = "NAME=VALUE is needed", "is given more than once"
+    assert [(*each["place"], each["message"]) for each in answer.json()["errors"]] == [
+        ("parallelism", "is for graphs"), ("env", pair), ("conf", pair), ("master", twice), ("name", twice),
+    ]  # fmt: skip

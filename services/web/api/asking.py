@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import Path, Query, Request, Response
+from fastapi.dependencies.utils import request_params_to_args
+from fastapi.exceptions import RequestValidationError
 
 from millrace.core.messages.client import JOB_ID_PATTERN
 
@@ -14,7 +16,7 @@ from ..again import Question, answer_of, keep
 from ..changes import Level, Subject
 from ..commands import WAIT_MOST_S, WAIT_S, NoCluster
 from ..parcel import JSON
-from ..problems import Mistake, Refusal
+from ..problems import Mistake, Refusal, of_invalid
 from ..view import View
 
 JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN, description="A job's id.")]
@@ -60,18 +62,26 @@ def wrong_parameter(name: str, message: str) -> Refusal:
 
 
 async def known_alone(request: Request) -> None:
-    """A parameter that is not known would be taken for one that allows all; of one that is given twice the first would be passed over."""
+    """A parameter that is not known would be taken for one that allows all; of one that is given twice the first would be passed over.
+    What else is wrong with the parameters is told with it."""
     fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
     given = Counter(name for name, _ in request.query_params.multi_items())
     unknown = [name for name in given if name not in fields]
+    repeated = [name for name, times in given.items() if name in fields and times > 1 and not _is_list(fields[name])]
+    if not unknown and not repeated:
+        return
+    mistakes = [Mistake(place=[name], message="no such parameter") for name in unknown]
+    mistakes += [Mistake(place=[name], message=f"it is given {given[name]} times, and taken once") for name in repeated]
+    first = f"{mistakes[0].place[0]}: {mistakes[0].message}"
     if unknown:
         told = f"there are: {', '.join(fields)}" if fields else "there are none"
-        mistakes = [Mistake(place=[name], message="no such parameter") for name in unknown]
-        raise Refusal(400, f"{unknown[0]}: no parameter of {request.url.path}; {told}", "invalid-parameter", mistakes)
-    repeated = [name for name, times in given.items() if times > 1 and not _is_list(fields[name])]
-    if repeated:
-        mistakes = [Mistake(place=[name], message=f"it is given {given[name]} times, and taken once") for name in repeated]
-        raise Refusal(400, f"{repeated[0]}: {mistakes[0].message}", "invalid-parameter", mistakes)
+        first = f"{unknown[0]}: no parameter of {request.url.path}; {told}"
+    dependant = request.scope["route"].dependant
+    _, wrong = request_params_to_args(dependant.query_params, request.query_params)
+    _, wrong_path = request_params_to_args(dependant.path_params, request.path_params)
+    others = of_invalid(RequestValidationError([*wrong_path, *wrong])).mistakes
+    detail = "; ".join([first, *(f"{'.'.join(map(str, each.place))}: {each.message}" for each in [*mistakes[1:], *others])])
+    raise Refusal(400, detail, "invalid-parameter", [*mistakes, *others])
 
 
 async def json_alone(request: Request) -> None:
