@@ -143,7 +143,7 @@ def _deregister(router: APIRouter, shell: Shell, view: View, commands: Commands,
         words: dict[str, Any] = {
             "headline": "Have TaskManagers started again?" if undo else "Stop all TaskManagers?",
             "verb": "Start again" if undo else "Stop all", "keep": "Leave it" if undo else "Keep them",
-            "command": f"millrace deregister{stack}{' --undo' if undo else ''}",
+            "command": f"millrace deregister{stack}{' --undo' if undo else ''}" if fields else "",
         }  # fmt: skip
         return shell.page(
             request, "question.html", "taskmanagers", why=why, action=f"{PREFIX}/deregister", fields=fields, names=[],

@@ -331,7 +331,7 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
                 beside = f"attempt {each['attempt']} beside attempt {each['beside']}, of which the first to finish counts"
                 said = "; ".join(filter(None, (beside, said)))
             if error.get("decided"):
-                said += f": {printable(decision_text(Decided.model_validate(error['decided'])))}"
+                said = f"{said.rstrip('.')}: {printable(decision_text(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
             yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), said)
         if of := subtask.get("kept_from"):

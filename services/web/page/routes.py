@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -127,7 +127,7 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
     @router.get(f"{PREFIX}/jobs/{{job}}")
     async def job(
         request: Request, job: JobPath, task: Text | None = None, tab: Tab | None = None, attempt: Text | None = None,
-        stream: Stream = "stderr", find: Text = "",
+        stream: Stream | None = None, find: Text = "",
     ) -> Response:  # fmt: skip
         row = await _told(view, reads, job)
         known = await reads.job(row) if row is not None else Known()
@@ -153,7 +153,7 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
                 raise NotShown(f"There is no job {job} among those that are shown", why)
             return {**found, "tab": opened, **given}
 
-        version = f"{known.version}{given.get('log_size', '')}{time.monotonic_ns() if given['report'] else given['result_missing']}"
+        version = f"{known.version}{given['log_size']}{given['stream']}{time.monotonic_ns() if given['report'] else given['result_missing']}"
         return await _shown(shell, request, "job.html", "jobs", build, version)
 
 
@@ -169,11 +169,14 @@ async def _told(view: View, reads: Reads, job: str) -> Mapping[str, Any] | None:
     return row
 
 
-async def _tab(reads: Reads, known: Known, tab: Tab, attempt: str | None, stream: Stream, find: str) -> screens.Context:
+async def _tab(reads: Reads, known: Known, tab: Tab, attempt: str | None, stream: Stream | None, find: str) -> screens.Context:
     """What the open tab alone needs."""
+    failed = known.detail is not None and known.detail.status == "FAILED"
+    streams: tuple[Stream, ...] = (stream,) if stream else ("stderr", "stdout") if failed else ("stdout", "stderr")
     given: screens.Context = {
         "spark": (), "report": None,
-        "result": None, "result_missing": "", "logs": (), "lines": (), "log_size": 0, "chosen_log": None, "stream": stream, "find": find,
+        "result": None, "result_missing": "", "logs": (), "lines": (), "log_size": 0, "chosen_log": None,
+        "stream": streams[0], "find": find,
         "configuration": redacted(known.graph) if tab == "configuration" and known.graph else "",
     }  # fmt: skip
     try:
@@ -187,11 +190,22 @@ async def _tab(reads: Reads, known: Known, tab: Tab, attempt: str | None, stream
             chosen = next((each for each in logs if each[0] == attempt), logs[-1] if logs else None)
             given |= {"logs": logs, "chosen_log": chosen[0] if chosen else None}
             if chosen:
-                data, size = await reads.lines(chosen[2], stream, known.detail.ended_ms is not None)
-                given |= {"lines": numbered(data, find), "log_size": size}
+                given |= await _lines(reads, chosen[2], known.detail.ended_ms is not None, streams, find)
     except MillraceError as failure:
         given["result_missing"] = str(failure)
     return given
+
+
+async def _lines(reads: Reads, path: str, ended: bool, streams: Sequence[Stream], find: str) -> screens.Context:
+    """The end of the first of these that is not empty, or of the first."""
+    found: screens.Context = {}
+    for each in streams:
+        data, size = await reads.lines(path, each, ended)
+        if size or not found:
+            found = {"lines": numbered(data, find), "log_size": size, "stream": each}
+        if size:
+            break
+    return found
 
 
 def numbered(data: bytes, find: str) -> list[tuple[int, str, bool]]:

@@ -366,6 +366,25 @@ def test_a_number_of_other_digits_is_no_number_here(web: TestClient) -> None:
     assert web.get("/page/jobs", params={"upto": "¹².job"}).status_code == 200
 
 
+def test_the_log_that_is_opened_is_not_the_empty_one(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a script prints was behind an empty stderr."""
+    written = {"stdout": b"", "stderr": b""}
+    monkeypatch.setattr(cluster, "log_end", lambda folder, stream, most: (written[stream], len(written[stream])))
+
+    def opened(job: str, asked: str = "") -> tuple[str, bool]:
+        html = web.get(f"/page/jobs/{job}?tab=logs{asked}").text
+        [stream] = re.findall("<option selected>(std[a-z]+)<", html)
+        return stream, "was written" in said(html)
+
+    assert (opened(RUNNING), opened(FAILED)) == (("stdout", False), ("stderr", False))
+    written["stdout"] = b"this was written"
+    assert (opened(RUNNING), opened(FAILED)) == (("stdout", True), ("stdout", True))
+    written["stderr"] = b"this was written, too"
+    assert (opened(RUNNING), opened(FAILED)) == (("stdout", True), ("stderr", True))
+    written["stderr"] = b""
+    assert opened(FAILED, "&stream=stderr") == ("stderr", False), "who chose it has it"
+
+
 def test_of_very_many_dead_letters_the_newest_are_told_of(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.web.page.reads.LETTERS_MOST", 2)
     shown = said(web.get("/page/letters").text)

@@ -120,6 +120,7 @@ def test_without_a_provider_there_is_nothing_to_stop(web: TestClient) -> None:
     for path in ("/page/deregister", "/page/deregister?undo=true"):
         html = web.get(path).text
         assert "Those that were started by hand are stopped by hand." in said(html) and '<button class="btn pri' not in html
+        assert "millrace deregister" not in html
     assert web.get("/page/deregister?undo=perhaps").status_code == 400
 
 
