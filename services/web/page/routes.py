@@ -153,7 +153,8 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
                 raise NotShown(f"There is no job {job} among those that are shown", why)
             return {**found, "tab": opened, **given}
 
-        version = f"{known.version}{given['log_size']}{given['stream']}{time.monotonic_ns() if given['report'] else given['result_missing']}"
+        at_once = time.monotonic_ns() if given["report"] else given["result_missing"]
+        version = f"{known.version}{given['log_size']}{given['stream']}{at_once}"
         return await _shown(shell, request, "job.html", "jobs", build, version)
 
 
