@@ -176,7 +176,7 @@ def _stopped(workers: int) -> str:
     """What becomes of a provider's TaskManagers, and of what runs on them."""
     if not workers:
         return "The provider has none now, and starts none until that is undone here. Jobs stay, and wait for slots until then."
-    its = f"The provider's {count(workers, 'TaskManager')} {'is' if workers == 1 else 'are'} stopped, and none is started"
+    its = f"The provider's {'TaskManager is' if workers == 1 else f'{workers} TaskManagers are'} stopped, and none is started"
     return (
         f"{its} until that is undone here. What runs there is ended, waits, and runs again then; what had finished of it is kept. "
         "TaskManagers that were started by hand stay."

@@ -9,6 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import OutcomeUnknown, Unavailable
+from services.resource_manager.core.scaling import room
+from services.resource_manager.core.state import State
 
 from .seed import WAITING, Cluster
 from .test_page import said, token
@@ -113,6 +115,15 @@ def test_task_managers_of_a_provider_are_started_again(web: TestClient, cluster:
     assert "millrace deregister --undo" in question
     answer = web.post("/page/deregister", data={"token": token(web), "undo": "yes"})
     assert (answer.status_code, answer.headers["location"], cluster.sent) == (303, "/page/taskmanagers", [("register", None)])
+
+
+def test_a_job_that_waits_for_a_deregistered_cluster_is_told_what_would_help(web: TestClient, cluster: Cluster) -> None:
+    helps = "Have TaskManagers started again: millrace deregister --undo , or at TaskManagers ."
+    assert helps not in said(web.get(f"/page/jobs/{WAITING}").text)
+    state = State(shards=1)
+    state.workers.deregistered = True
+    cluster.job("JobWaiting", WAITING, cluster.now_ms, reason=f"no slot is free; no more are started: {room(state).limit}", position=1)
+    assert helps in said(web.get(f"/page/jobs/{WAITING}").text)
 
 
 def test_without_a_provider_there_is_nothing_to_stop(web: TestClient) -> None:
