@@ -170,7 +170,7 @@ class Commands:
 
     async def block(self, host: str, for_ms: int | None, reason: str, evacuate: bool, wait_s: float = WAIT_S) -> BlockedHostInfo:
         """Has no slot of a host granted any more: the host as it is now. Its list says by whose login, where there is one."""
-        by = current.get().name or "over HTTP"
+        by = _asker()
         command = self._recorded("block", host, lambda client: client.block(host, for_ms, reason, evacuate=evacuate, by=by))
         return await self.call(command, wait_s)
 
@@ -178,9 +178,10 @@ class Commands:
         """Has slots of a host granted again; whether it was blocked."""
         return await self.call(self._recorded("unblock", host, lambda client: client.unblock(host)), wait_s)
 
-    async def redrive(self, number: int, send: Callable[[Millrace], T], wait_s: float = WAIT_S) -> T:
-        """Sends the record of a dead letter again, by `send`."""
-        return await self.call(self._recorded("redrive", str(number), send), wait_s)
+    async def redrive(self, number: int, send: Callable[[Millrace, str], T], wait_s: float = WAIT_S) -> T:
+        """Sends the record of a dead letter again, by `send`, which is also given by whose login, where there is one."""
+        by = _asker()
+        return await self.call(self._recorded("redrive", str(number), lambda client: send(client, by)), wait_s)
 
     def _recorded(self, verb: Verb, target: str, command: Callable[[Millrace], T]) -> Callable[[Millrace], T]:
         """Who gives it is known here, and not on the thread that sends it."""
@@ -224,3 +225,8 @@ class Commands:
                 except Unavailable as failure:
                     raise KafkaAway(str(failure)) from None
             return self._client
+
+
+def _asker() -> str:
+    """By whose login something is asked for, where there is one."""
+    return (current.get().name or "over HTTP")[:100]

@@ -286,7 +286,10 @@ def _found(letters: DeadLetters, stack: str, names: list[str], wanted: Filter) -
 
 def _chosen(letters: DeadLetters, numbers: list[str], wanted: Filter) -> list[Letter]:
     """The letters with these numbers (none: all) that the filters leave, oldest first."""
-    found = letters.read(wanted.since_ms)
+    from millrace.client.dead_letters import STEP
+
+    named = [int(each) for each in numbers if each.isdecimal()]
+    found = letters.read(first=max(0, min(named) - STEP)) if named else letters.read(wanted.since_ms)
     return [each for each in (numbered(found, numbers) if numbers else found) if wanted.keeps(each)]
 
 

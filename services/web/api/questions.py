@@ -136,13 +136,13 @@ def letters(commands: Commands) -> APIRouter:
     async def redrive(number: Annotated[int, Path(ge=0, le=1 << 62)], wait_s: WaitS = WAIT) -> models.LetterRow:
         """Sends the record again as it was."""
 
-        def send(client: Any) -> Letter:
+        def send(client: Any, by: str) -> Letter:
             letters = client.dead_letters()
             letter: Letter | None = letters.one(number)
             if letter is None:
                 raise Refusal(404, f"there is no letter {number}")
             try:
-                letters.redrive(letter, letters.original(letter))
+                letters.redrive(letter, letters.original(letter), by)
             except Gone as gone:
                 raise Refusal(409, str(gone), "gone") from None
             return letter

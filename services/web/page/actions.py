@@ -324,6 +324,6 @@ def _left(found: Found) -> str:
     return found.fate.value + (f", {found.why}" if found.why else "")
 
 
-def _sent(letter: Letter, client: Millrace) -> None:
+def _sent(letter: Letter, client: Millrace, by: str) -> None:
     letters = client.dead_letters()
-    letters.redrive(letter, letters.original(letter))
+    letters.redrive(letter, letters.original(letter), by)

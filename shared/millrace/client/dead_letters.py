@@ -282,16 +282,16 @@ class DeadLetters(TopicLog):
             f"letter {letter.number} keeps the first {len(letter.head)} of {told.size_bytes} bytes; the rest was in {where}, and {why}"
         )
 
-    def redrive(self, letter: Letter, original: Original) -> DeadLetterRedriven:
-        """Sends the record again as it was, and writes down that it was. Raises Refused for what Kafka does not take, and OutcomeUnknown
-        where it may have been sent.
+    def redrive(self, letter: Letter, original: Original, by: str | None = None) -> DeadLetterRedriven:
+        """Sends the record again as it was, and writes down that it was. `by`: who asks for it; without it this user and this machine.
+        Raises Refused for what Kafka does not take, and OutcomeUnknown where it may have been sent.
 
         Nothing of the record is changed: its job's id makes a second acceptance of the same job harmless.
         """
         told = letter.letter
         if told.topic != REQUESTS:
             raise Refused(f"letter {letter.number} was on {told.topic}: only records of {REQUESTS} are sent again")
-        repeats, who = max(letter.repeats, original.repeats) + 1, f"{getpass.getuser()}@{socket.gethostname()}"
+        repeats, who = max(letter.repeats, original.repeats) + 1, f"{getpass.getuser()}@{socket.gethostname()}" if by is None else by
         kept = [(name, value) for name, value in original.headers if name not in (LETTER, REPEATS, BY)]
         if ORIGIN not in dict(kept):
             kept.append((ORIGIN, f"{told.topic}/{told.partition}/{told.offset}".encode()))

@@ -126,6 +126,20 @@ def test_each_job_of_a_form_has_its_own_record(scene: Scene) -> None:
     assert len({each.request for each in asked}) == 1
 
 
+def test_a_letter_that_is_sent_again_says_by_whose_login(scene: Scene, tmp_path: Path) -> None:
+    """It said the user of the web service's process, who is the same whoever asks."""
+    web = scene.client("admin")
+    assert web.post("/api/v1/deadletters/403/redrive").status_code == 200
+    token = web.get("/page/submit").text.split('name="token" value="')[1].split('"')[0]
+    web.post("/page/redrive", data={"letter": "403", "sure": "yes", "token": token})
+    asked = [each for each in scene.take() if isinstance(each, CommandRequested)]
+    assert {each.name for each in asked} == {"admin-1"} and scene.cluster.redriven_by == ["admin-1"] * 2
+    (tmp_path / "open").mkdir()
+    nobody = Scene(tmp_path / "open", has_login=False)
+    assert nobody.client().post("/api/v1/deadletters/403/redrive").status_code == 200
+    assert nobody.cluster.redriven_by == ["over HTTP"]
+
+
 def test_what_is_not_allowed_is_not_a_command(scene: Scene) -> None:
     assert scene.client("viewer").post(f"/api/v1/jobs/{RUNNING}/cancel").status_code == 403
     assert scene.client("operator").post("/api/v1/jobs", json={"name": "w", "vertices": {}}).status_code == 400

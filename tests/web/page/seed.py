@@ -95,6 +95,7 @@ class Cluster(Asked, Scheduled, Rescaling):
         self.view = View({}, {}, 20_000)
         self.view.load({})
         self.sent: list[tuple[str, Any]] = []
+        self.redriven_by: list[str] = []
         self._offsets: dict[str, int] = {}
         self._counts: dict[tuple[Any, ...], int] = {}
         self._slots()
@@ -389,6 +390,10 @@ class Cluster(Asked, Scheduled, Rescaling):
         ]  # fmt: skip
 
 
+        def redrive(letter: Letter, _: Original, by: str) -> None:
+            self.sent.append(("redrive", letter.number))
+            self.redriven_by.append(by)
+
         def original(letter: Letter) -> Original:
             """Of the busy ones a submission that is taken now."""
             if letter.reason.startswith("not JSON"):
@@ -400,7 +405,8 @@ class Cluster(Asked, Scheduled, Rescaling):
         return SimpleNamespace(
             page=lambda below, most: Page(letters[::-1][:most], len(letters), len(letters) > most),
             original=original,
-            redrive=lambda letter, _: self.sent.append(("redrive", letter.number)),
+            one=lambda number: next((each for each in letters if each.number == number), None),
+            redrive=redrive,
         )
 
     def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, *trace: Any) -> Job:

@@ -43,7 +43,7 @@ def test_jobs_are_canceled_one_by_one_until_nobody_answers(
 def test_letters_are_sent_one_by_one_until_nobody_answers(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
 
-    def sent(letter: object, client: object) -> None:
+    def sent(letter: object, client: object, by: str) -> None:
         given.append(1)
         raise Unavailable("no answer", "dispatcher")
 
@@ -66,7 +66,7 @@ def test_one_request_looks_at_letters_for_a_bounded_time_and_says_which_it_has_n
         return Found(Fate.SEND, "", None)
 
     monkeypatch.setattr(module, "fate_of", fate_of)
-    monkeypatch.setattr(module, "_sent", lambda letter, client: given.append(letter.number))
+    monkeypatch.setattr(module, "_sent", lambda letter, client, by: given.append(letter.number))
     monkeypatch.setattr(module, "FATES_S", -1.0)
     form = {"token": token(web), "letter": ["400", "401", "402"]}
     asked = said(web.post("/page/redrive", data=form).text)
@@ -91,7 +91,7 @@ def test_letters_that_are_still_wrong_do_not_hide_those_behind_them(
         return Found(Fate.SEND if letter.number == 400 else Fate.WRONG, "still wrong", None)
 
     monkeypatch.setattr(module, "fate_of", fate_of)
-    monkeypatch.setattr(module, "_sent", lambda letter, client: given.append(letter.number))
+    monkeypatch.setattr(module, "_sent", lambda letter, client, by: given.append(letter.number))
     monkeypatch.setattr(module, "FATES_S", -1.0)
 
     def asked(**fields: object) -> tuple[str, dict[str, list[str]]]:
