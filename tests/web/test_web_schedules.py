@@ -63,7 +63,9 @@ def test_a_schedule_is_paused_resumed_run_and_removed(web: TestClient, cluster: 
     ran = web.post(f"{J}/run?job=mine")
     assert (ran.status_code, ran.json()["job"], ran.headers["location"]) == (201, "mine", "/api/v1/jobs/mine")
     assert web.post(f"{J}/run").json()["job"].startswith("j-")
+    first, repeat = (web.post(f"{J}/run", headers={"Idempotency-Key": "k"}).json()["job"] for _ in range(2))
+    assert first == repeat and first.startswith("key-")
     assert (web.delete(J).status_code, web.delete(J).content) == (204, b"")
-    assert [each[0] for each in cluster.changed] == ["pause", "resume", "run", "run", "remove", "remove"]
+    assert [each[0] for each in cluster.changed] == ["pause", "resume", *["run"] * 4, "remove", "remove"]
     for answer in (web.delete("/api/v1/schedules/x"), web.post("/api/v1/schedules/x/pause"), web.post("/api/v1/schedules/x/run")):
         assert answer.status_code == 404

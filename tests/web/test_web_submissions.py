@@ -87,6 +87,18 @@ def test_a_job_that_failed_is_repaired_by_a_new_one(web: TestClient, cluster: Cl
         assert web.post("/api/v1/jobs/old/repair").status_code == status
 
 
+@pytest.mark.parametrize("what", ["again", "repair"])
+def test_a_repeat_with_the_same_key_runs_the_same_job_again(web: TestClient, cluster: Cluster, what: str) -> None:
+    """The header was passed over there: a client that repeats what it got no answer to had two jobs."""
+    for _ in range(2):
+        assert web.post(f"/api/v1/jobs/old/{what}", headers={"Idempotency-Key": "k"}).status_code == 201
+    (first, graph), again = cluster.submitted
+    assert again == (first, graph) and first.startswith("key-")
+    both = web.post(f"/api/v1/jobs/old/{what}?new=mine", headers={"Idempotency-Key": "k"})
+    assert (both.status_code, both.json()["detail"]) == (400, "give new or Idempotency-Key: each alone makes a repeat the same job")
+    assert len(cluster.submitted) == 2
+
+
 def test_what_cannot_be_repaired_is_no_other_graph(web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Conflict("job old is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is; run it again")
 

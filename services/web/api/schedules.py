@@ -15,7 +15,7 @@ from ..commands import Commands, NotAnswered
 from ..parcel import CONTENT, receive
 from ..problems import of_failure, responses
 from .asking import WAIT, WaitS
-from .submissions import Parameters, loaded_of
+from .submissions import Key, Parameters, chosen_id, loaded_of
 
 ScheduleName = Annotated[str, Path(pattern=SCHEDULE_PATTERN, description="A schedule's name.")]
 ANSWERED = responses(400, 404, 409, 429, 503, 504)
@@ -110,10 +110,11 @@ def _add_run(router: APIRouter, commands: Commands) -> None:
         schedule: ScheduleName,
         response: Response,
         job: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The job's id; a repeat with it is the same job.")] = None,
+        idempotency_key: Key = None,
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Runs its graph now, beside its times. 202: no answer came within `wait_s`; it is asked for at `url`."""
-        id = job or new_id(schedule)
+        id = chosen_id("job", job, idempotency_key) or new_id(schedule)
         response.headers["Location"] = where = f"/api/v1/jobs/{id}"
         try:
             accepted = await commands.schedule("run_schedule", schedule, lambda client: client.run_schedule(schedule, id, False), wait_s)

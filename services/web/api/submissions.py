@@ -49,6 +49,9 @@ def _trace(
 
 Trace = Annotated[tuple[str | None, str], Depends(_trace)]
 NewId = Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")]
+Key = Annotated[
+    str | None, Header(min_length=1, max_length=255, description="A repeat with it is the same job, instead of an id in the URL.")
+]
 AGAIN: dict[int | str, dict[str, Any]] = {
     202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)
 }  # fmt: skip
@@ -74,20 +77,17 @@ def submissions(commands: Commands) -> APIRouter:
         trace: Trace,
         job: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The job's id; a repeat with it is the same job.")] = None,
         parameter: Parameters = None,
-        idempotency_key: Annotated[
-            str | None, Header(min_length=1, max_length=255, description="A repeat with it is the same job, instead of `job`.")
-        ] = None,
+        idempotency_key: Key = None,
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Submits a graph's file (JSON or YAML), a graph with its modules, or a script with the fields of spark-submit.
 
         201: it is stored and will run, whatever dies. 202: no answer came within `wait_s`; it is asked for at `url`. Another graph under
         the id or key of a job is a 409."""
-        if job is not None and idempotency_key is not None:
-            raise Refusal(400, "give job or Idempotency-Key: each alone makes a repeat the same job", "invalid-parameter")
+        chosen = chosen_id("job", job, idempotency_key)
         parcel = await receive(request, parameter or (), commands.load)
         loaded = await parcel.on(commands.load, lambda: loaded_of(parcel))
-        id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
+        id = chosen or new_id(str(loaded.raw.get("name", "")))
         response.headers["Location"] = where = f"/api/v1/jobs/{id}"
         try:
             accepted = await commands.submit(
@@ -138,12 +138,14 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
         job: JobPath,
         response: Response,
         new: NewId = None,
+        idempotency_key: Key = None,
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Submits the graph of an ended job once more, as it was stored, under a new id. It reads what its sources have now, and its sinks
         write again. 409 for a job that has not ended, or of which nothing is kept; 504 where nothing was submitted yet within `wait_s`."""
+        chosen = chosen_id("new", new, idempotency_key)
         graph = await commands.call(lambda client: client.graph_of(job), wait_s)
-        return await _submitted(commands, graph, new, response, wait_s)
+        return await _submitted(commands, graph, chosen, response, wait_s)
 
     @router.post(
         "/jobs/{job}/repair",
@@ -154,13 +156,15 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
         job: JobPath,
         response: Response,
         new: NewId = None,
+        idempotency_key: Key = None,
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Goes on with a job that FAILED or was CANCELED, as a new job: what had finished is kept, all else runs. 409, with the reason,
         where it has not ended or nothing of it is kept; 504 where nothing was submitted yet within `wait_s`. With files that were mended,
         POST /api/v1/jobs takes a graph whose `origin` is {"job": JOB, "repair": true}."""
+        chosen = chosen_id("new", new, idempotency_key)
         graph = await commands.call(lambda client: client.graph_of(job), wait_s)
-        return await _submitted(commands, run_again(graph, job, repair=True), new, response, wait_s)
+        return await _submitted(commands, run_again(graph, job, repair=True), chosen, response, wait_s)
 
 
 async def _submitted(
@@ -235,6 +239,9 @@ def _planned(graph: JobGraph) -> list[models.PlannedTask]:
     ]
 
 
-def _of_key(key: str | None) -> str | None:
-    """The same key is the same job, whichever process is asked: the cluster refuses another graph under the id of a job."""
-    return None if key is None else f"key-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+def chosen_id(parameter: str, id: str | None, key: str | None) -> str | None:
+    """The id of a new job, by a parameter or by Idempotency-Key; None: nobody chose one. The same key is the same job, whichever process is
+    asked: the cluster refuses another graph under the id of a job. Raises Refusal."""
+    if id is not None and key is not None:
+        raise Refusal(400, f"give {parameter} or Idempotency-Key: each alone makes a repeat the same job", "invalid-parameter")
+    return id if key is None else f"key-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
