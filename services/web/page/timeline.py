@@ -15,6 +15,8 @@ ROWS_MOST = 40
 """Subtasks that are drawn: of more, those that tell most."""
 INSIDE_SHARE = 9.0
 """From this share of the width on, per cent, a bar has room for its text."""
+PHONE_SHARE = 2.7
+"""Of the width of a phone's picture, per cent, that a letter takes."""
 TICKS = (1, 2, 5)
 ABOVE: Mapping[str, Any] = {"y": 3, "high": 11}
 BELOW: Mapping[str, Any] = {"y": 16, "high": 5, "text": ""}
@@ -48,6 +50,11 @@ class Bar:
     def is_roomy(self) -> bool:
         """Whether its text has room in it."""
         return self.wide >= INSIDE_SHARE
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether its text, on a phone, begins in it and would not end in the picture: it has to end where the bar does."""
+        return self.is_roomy and self.is_late and self.wide < PHONE_SHARE * (len(self.text) + 2)
 
     @property
     def is_late(self) -> bool:
