@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar
 
 from fastapi import Request
 from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from millrace.core.jobgraph.parse import Refused, parse_json
@@ -197,15 +197,32 @@ def _empty() -> Parcel:
 
 async def _multipart(request: Request, parameters: Sequence[str], load: Load) -> Parcel:
     with place():
+        parser = _Whole(
+            request.headers, request.stream(), max_files=FILES_MOST, max_fields=FIELDS_MOST, max_part_size=FIELD_BYTES_MOST
+        )
         try:
-            async with request.form(max_files=FILES_MOST, max_fields=FIELDS_MOST, max_part_size=FIELD_BYTES_MOST) as form:
+            form = await parser.parse()
+            try:
+                if not parser.has_ended:  # what was left out would be missing in the job
+                    raise Refusal(400, "the multipart body ends before its last boundary", "invalid-body")
                 parcel = _empty()
                 await parcel.on(load, lambda: _unpack(parcel, form, parameters))
                 return parcel
+            finally:
+                await form.close()
         except MultiPartException as wrong:
             raise Refusal(400, f"the multipart body cannot be read: {wrong.message}", "invalid-body") from None
         except ClientDisconnect:
             raise Refusal(400, "the body broke off", "invalid-body") from None
+
+
+class _Whole(MultiPartParser):
+    """Notes whether the last boundary has come: a part that is cut off is left out without a word."""
+
+    has_ended = False
+
+    def on_end(self) -> None:
+        self.has_ended = True
 
 
 @contextmanager

@@ -356,3 +356,15 @@ def test_all_that_is_wrong_with_the_fields_is_told_at_once(web: TestClient, clus
     assert [(*each["place"], each["message"]) for each in answer.json()["errors"]] == [
         ("parallelism", "is for graphs"), ("env", pair), ("conf", pair), ("master", twice), ("name", twice),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["", "\r\n", "\r\n--x", "\r\n--x-", "\r\n--x--", "\r\n--x--\r\n"])
+def test_a_multipart_body_that_is_cut_off_is_no_submission(web: TestClient, cluster: Cluster, end: str) -> None:
+    """Its last part was left out, so a script ran without its arguments."""
+    script = 'Content-Disposition: form-data; name="script"; filename="etl.py"\r\n\r\nprint(1)'
+    body = f'--x\r\n{script}\r\n--x\r\nContent-Disposition: form-data; name="args"\r\n\r\n--day{end}'
+    answer = web.post("/api/v1/jobs", content=body, headers={"Content-Type": "multipart/form-data; boundary=x"})
+    if end.endswith(("--x--", "--x--\r\n")):
+        assert answer.status_code == 201 and cluster.submitted[0][1]["vertices"]["main"]["spark_app"]["args"] == ["--day"]
+    else:
+        assert (answer.status_code, answer.json()["type"], cluster.submitted) == (400, "urn:millrace:invalid-body", [])
