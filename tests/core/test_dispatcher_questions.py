@@ -6,6 +6,7 @@ import pytest
 
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs, processes
+from millrace.core.messages.blocklist import UNANSWERED_MOST
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core import forwarding
 from services.dispatcher.core.forwarding import AGAIN_MS
@@ -247,3 +248,42 @@ def test_a_job_that_waits_or_whose_job_master_is_silent_is_cancelling_at_once() 
     assert (shown.summary.status, shown.summary.state, shown.silent) == ("CANCELLING", "CANCELLING", SHARD)
     [listed] = bodies(world.request(client.ListJobDetails(reply_to="c", states=["CANCELLING"])))
     assert [(each.job, each.state, each.silent) for each in listed.jobs] == [(JOB, "CANCELLING", SHARD)]
+
+
+CHANGES = {
+    "block": client.BlockHost(host="a"),
+    "unblock": client.UnblockHost(host="a"),
+    "deregister": client.DeregisterCluster(),
+    "register": client.DeregisterCluster(undo=True),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_that_wants_no_answer_is_sent_when_the_resource_manager_is_first_heard(what: str) -> None:
+    """It was dropped, and nobody was told. Who wants an answer is told at once, and nothing is changed later."""
+    world = World()
+    assert world.request(CHANGES[what]) == []
+    [told] = bodies(world.request(CHANGES[what].model_copy(update={"reply_to": "c", "correlation": "2"})))
+    assert (told.kind, told.reason) == ("busy", "the ResourceManager has not been heard yet; try again")
+    [said] = world.tell(PeerBorn(RM, 1), sender=RM)
+    assert isinstance(said, Say) and (said.to, said.body.what, said.body.number) == (RM, what, 0)
+    assert world.tell(PeerBorn(RM, 2), sender=RM) == [], "once: what it has done by then is in its log, or in etcd"
+
+
+def test_of_changes_that_wait_for_the_resource_manager_the_newest_about_each_thing_is_kept() -> None:
+    world = World()
+    for change in CHANGES.values():
+        world.request(change)
+    world.request(client.BlockHost(host="b"))
+    world.tell(PeerBorn(SHARD, 1), sender=SHARD)
+    said = bodies(world.tell(PeerBorn(RM, 1), sender=RM))
+    assert [(each.what, getattr(each, "host", None)) for each in said] == [("unblock", "a"), ("register", None), ("block", "b")]
+
+
+def test_changes_that_wait_for_the_resource_manager_are_bounded() -> None:
+    world = World()
+    for number in range(UNANSWERED_MOST + 1):
+        world.request(client.BlockHost(host=f"host-{number}"))
+    world.request(client.UnblockHost(host="host-7"))
+    said = bodies(world.tell(PeerBorn(RM, 1), sender=RM))
+    assert (len(said), said[-1].host, said[-1].what) == (UNANSWERED_MOST, "host-7", "unblock")

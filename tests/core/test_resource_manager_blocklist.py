@@ -7,6 +7,7 @@ from typing import Any
 from millrace.core.machine import Born, Do, PassedOver, PeerBorn, Publish, Say
 from millrace.core.messages.blocklist import (
     BLOCKED_MOST,
+    UNANSWERED_MOST,
     AskBlocklist,
     BlockedHost,
     BlockedHostInfo,
@@ -53,6 +54,11 @@ def here(*task_managers: str, shards: int = 1) -> Driver:
 
 def ask(driver: Driver, what: Any, host: str = A, number: int = 0, **more: Any) -> list[Any]:
     return driver.say(DISPATCHER, AskBlocklist(what=what, host=host, reply_to="c", correlation="1", number=number, **more))
+
+
+def silently(driver: Driver, what: Any, host: str = A) -> list[Any]:
+    """For one who wants no answer."""
+    return driver.say(DISPATCHER, AskBlocklist(what=what, host=host, reply_to="", correlation=""))
 
 
 def blocked(driver: Driver, host: str = A, for_ms: int | None = None, **more: Any) -> BlockedHost:
@@ -210,6 +216,30 @@ def test_a_new_life_grants_nothing_before_it_has_read_who_is_blocked() -> None:
     assert said[:3] == [stores(1, "host-b", None), blocklist_changed(driver.now_ms, left), sent(of)]
     assert grants(said) == [("j", "b")]
     assert grants(driver.tick(499)) == [] and grants(driver.tick(1)) == [("j", "a")]
+
+
+def test_a_change_that_wants_no_answer_waits_until_it_is_read_which_hosts_are_blocked() -> None:
+    """It was dropped, and nobody was told. The newest of each host counts, over what etcd has."""
+    driver = here(TM_A)
+    driver.state.blocklist.reading = True
+    assert silently(driver, "block") == silently(driver, "unblock", "host-b") == silently(driver, "unblock") == []
+    for number in range(UNANSWERED_MOST):
+        assert silently(driver, "block", f"other-{number}") == []
+    assert len(driver.state.blocklist.kept) == UNANSWERED_MOST
+    own = BlockedHost(host=A, since_ms=1, until_ms=None)
+    driver.core(BlocklistRead(hosts=[own]))
+    assert A not in driver.state.blocklist.hosts and "other-0" in driver.state.blocklist.hosts
+    assert not driver.state.blocklist.kept
+
+
+def test_more_changes_that_want_no_answer_may_wait_for_etcd_than_others() -> None:
+    """They were dropped beyond twenty, while clients who wait are told to try again."""
+    driver = here(TM_A)
+    for number in range(UNANSWERED_MOST):
+        silently(driver, "block", f"other-{number}")
+    assert len(driver.state.blocklist.hosts) == UNANSWERED_MOST
+    assert silently(driver, "unblock", "other-1") == []
+    assert ask(driver, "block") == [refused("busy", f"{ANSWERS_MOST} changes of the blocklist wait for etcd already; try again")]
 
 
 def test_records_that_ended_processes_keep_nobody_waiting() -> None:

@@ -54,6 +54,10 @@ class Client:
         self._append(body.model_dump_json().encode())
         return correlation
 
+    def tell(self, request: type[client.Request], **fields: Any) -> None:
+        """Sends a request that wants no answer."""
+        self._append(request(**fields).model_dump_json().encode())
+
     def submit(self, job: str, graph: dict[str, Any], **fields: Any) -> str:
         if "speculative" in graph:
             self._world.book.speculative[job] = None

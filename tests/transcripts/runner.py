@@ -122,9 +122,10 @@ class Scenario:
 
     def make(self, words: list[str]) -> Iterator[str]:
         """cluster [task-managers=N] [slots=N] [shards=N] [replicas=N]: a new one, that has come to be ready. With [least=N] most=N a
-        provider starts its TaskManagers, and stops them after [idle=MS]."""
+        provider starts its TaskManagers, and stops them after [idle=MS]. With late=1 its ResourceManager is started by `start`."""
         given = {name: int(value) for name, _, value in (word.partition("=") for word in words)}
-        services = ("dispatcher", "resource-manager", "job-master")
+        late = "late" in given
+        services = ("dispatcher", *(() if late else (RESOURCE_MANAGER,)), "job-master")
         replicas = range(1, given.get("replicas", 1) + 1)
         most, slots = given.get("most"), given.get("slots", 1)
         control = tuple(f"{service}#{number}" for service in services for number in replicas)
@@ -147,7 +148,7 @@ class Scenario:
             for name in control:
                 cluster.start(name)
         workload.upload_module(cluster.world)
-        cluster.run(cluster.at_rest, most_ms=20_000)
+        cluster.run(None if late else cluster.at_rest, most_ms=3_000 if late else 20_000)
         self._flow = Flow(cluster.world)
         yield from ()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.core.machine import Configured, Envelope, Output, PeerBorn, settings_of
-from millrace.core.topics import JOB_MASTER
+from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
 
-from . import closing, forwarding, questions, retirement, starting
+from . import closing, forwarding, questions, retirement, starting, unsent
 from .state import Settings, State
 
 Outputs = Iterator[Output]
@@ -26,6 +26,8 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:  
     state.received_from[body.peer] = None
     for request in forwarding.withdraw(state, body.peer):
         yield from questions.answer_without(state, request, envelope, body.peer)
+    if body.peer == RESOURCE_MANAGER:
+        yield from unsent.send(state)
     if not body.peer.startswith(f"{JOB_MASTER}/"):
         return
     if state.closing is None:

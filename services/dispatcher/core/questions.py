@@ -20,7 +20,7 @@ from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 from millrace.core.trace_context import of_facts
 
-from . import admission, answers, closing, forwarding, listing, requirements, schedules, submission, waiting
+from . import admission, answers, closing, forwarding, listing, requirements, schedules, submission, unsent, waiting
 from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
@@ -327,12 +327,15 @@ Asked = Literal["overview", "task_managers", "deregister", "register"]
 
 
 def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Asked) -> Outputs:
-    if RESOURCE_MANAGER not in state.received_from:
-        yield from refuse(request, "busy", UNHEARD)
-        return
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)
     query = jobs.Query(what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state))
-    yield from forward(state, kept, envelope, RESOURCE_MANAGER, query, changes=what in ("deregister", "register"))
+    changes = what in ("deregister", "register")
+    if RESOURCE_MANAGER in state.received_from:
+        yield from forward(state, kept, envelope, RESOURCE_MANAGER, query, changes=changes)
+    elif changes and not request.reply_to:
+        unsent.keep(state, unsent.WORKERS, query)
+    else:
+        yield from refuse(request, "busy", UNHEARD)
 
 
 def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) -> Outputs:
@@ -341,13 +344,15 @@ def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) 
     if envelope.body.decided and what != "list":
         yield from refuse(request, "conflict", "it was asked for before the Dispatcher lost its log: see `millrace blocked`, and ask again")
         return
-    if RESOURCE_MANAGER not in state.received_from:
-        yield from refuse(request, "busy", UNHEARD)
-        return
     fields = {name: getattr(request, name) for name in type(request).model_fields if name in jobs.AskBlocklist.model_fields}
     body = jobs.AskBlocklist(**{**fields, "type": "AskBlocklist", "version": 1, "what": what})
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)
-    yield from forward(state, kept, envelope, RESOURCE_MANAGER, body, changes=what != "list")
+    if RESOURCE_MANAGER in state.received_from:
+        yield from forward(state, kept, envelope, RESOURCE_MANAGER, body, changes=what != "list")
+    elif what != "list" and not request.reply_to:
+        unsent.keep(state, f"blocklist/{body.host}", body)
+    else:
+        yield from refuse(request, "busy", UNHEARD)
 
 
 def _blocklist_without(state: State, request: JobRequest, scope: str) -> Outputs:

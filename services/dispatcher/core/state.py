@@ -11,11 +11,13 @@ from typing import Annotated, Any, Literal
 
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.machine import beside, formerly
+from millrace.core.messages.blocklist import UNANSWERED_MOST, AskBlocklist
 from millrace.core.messages.client import JobSummary, ListJobDetails, RunSchedule, SubmitJob, state_of
 from millrace.core.messages.execution import TimeSpent
+from millrace.core.messages.jobs import Query
 from millrace.core.messages.schedules import Scheduled
 from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
-from millrace.core.topics import Topology
+from millrace.core.topics import RESOURCE_MANAGER, Topology
 
 
 @dataclass(slots=True)
@@ -322,6 +324,8 @@ class State:
     asked: dict[int, ForwardedRequest] = field(default_factory=dict)
     # Requests forwarded in this generation.
     questions: int = 0
+    # What it is about -> the newest such change, for a ResourceManager that was not heard yet. At most UNANSWERED_MOST.
+    unsent: dict[str, Query | AskBlocklist] = field(default_factory=dict)
     # Scope -> since when one that was asked has not answered.
     silent: dict[str, Silence] = field(default_factory=dict)
     # Job id -> acceptance that a shard reported before we had looked the job up in etcd.
@@ -376,3 +380,4 @@ def check(state: State) -> None:
     assert all(number <= state.schedules_asked for number in state.schedule_requests)
     for scope in state.starts_to_send:
         assert scope in state.received_from
+    assert len(state.unsent) <= UNANSWERED_MOST and not (state.unsent and RESOURCE_MANAGER in state.received_from)

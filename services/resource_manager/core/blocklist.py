@@ -13,6 +13,7 @@ from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Do, Envelope, Output, Publish, Say
 from millrace.core.messages.blocklist import (
     BLOCKED_MOST,
+    UNANSWERED_MOST,
     AskBlocklist,
     BlockedHost,
     BlockedHostInfo,
@@ -28,10 +29,10 @@ from millrace.core.messages.events import BlocklistChanged
 from millrace.core.topics import shard_scope
 
 from . import slot_manager
-from .state import Blocked, State
+from .state import Blocked, Blocklist, State
 
 ANSWERS_MOST = 20
-"""Clients that wait for etcd."""
+"""Clients that wait for etcd. Of those that want no answer there may be more: nobody would tell them to try again."""
 
 Outputs = Iterator[Output]
 
@@ -44,9 +45,11 @@ def on_ask_blocklist(state: State, body: AskBlocklist, envelope: Envelope) -> Ou
     if body.what == "list" and not known.reading:
         hosts = [_info(state, host) for host in sorted(known.hosts)]
         yield from _answer(body, BlockedHostsListed(correlation=body.correlation, hosts=hosts))
+    elif known.reading and body.what != "list" and not body.reply_to:
+        _keep(known, body)
     elif known.reading:
         yield from refuse(body, "busy", "the ResourceManager has just started, and reads which hosts are blocked; try again")
-    elif len(known.answers) >= ANSWERS_MOST:
+    elif len(known.answers) >= (ANSWERS_MOST if body.reply_to else UNANSWERED_MOST):
         yield from refuse(body, "busy", f"{ANSWERS_MOST} changes of the blocklist wait for etcd already; try again")
     elif body.what == "unblock":
         yield from _asked_to_unblock(state, body, envelope)
@@ -57,6 +60,13 @@ def on_ask_blocklist(state: State, body: AskBlocklist, envelope: Envelope) -> Ou
         known.answers[known.writes + 1] = body
         yield _store(state, body.host)
         yield from _changed(state, envelope.at_ms)
+
+
+def _keep(known: Blocklist, body: AskBlocklist) -> None:
+    """Until it is read which hosts are blocked."""
+    known.kept.pop(body.host, None)
+    if len(known.kept) < UNANSWERED_MOST:
+        known.kept[body.host] = body
 
 
 def _asked_for(body: AskBlocklist, envelope: Envelope) -> Blocked:
@@ -122,6 +132,9 @@ def on_blocklist_read(state: State, body: BlocklistRead, envelope: Envelope) -> 
     for host in over:
         yield _store(state, host)
     yield from _changed(state, envelope.at_ms)
+    kept, state.blocklist.kept = state.blocklist.kept, {}
+    for change in kept.values():
+        yield from on_ask_blocklist(state, change, envelope)
 
 
 # time

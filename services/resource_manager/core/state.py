@@ -211,7 +211,9 @@ class Blocklist:
     reading: bool = False  # this life does not know yet what etcd has of it, and grants nothing
     changes: int = 0  # BlocklistChanged events
     writes: int = 0  # StoreBlock effects
-    # Number of a StoreBlock -> the client that is answered when it is done. At most ANSWERS_MOST.
+    # Host -> the newest change while it is read, of those that want no answer. At most UNANSWERED_MOST.
+    kept: dict[str, AskBlocklist] = field(default_factory=dict)
+    # Number of a StoreBlock -> the client that is answered when it is done. At most ANSWERS_MOST, and more of those that want no answer.
     answers: dict[int, AskBlocklist] = field(default_factory=dict)
     sent: list[BlockedTaskManagers] = field(default_factory=list)  # to the shards, last
 

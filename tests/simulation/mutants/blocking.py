@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.dispatcher.core import unsent
 from services.job_master.core import scheduling
 from services.resource_manager import ports
 from services.resource_manager.core import blocklist
@@ -37,3 +38,13 @@ def a_blocked_host_is_not_written_down() -> None:
 @mutant(37, "job_master/core/scheduling.py:_usable", "a job goes on in its slot on a blocked host, attempt after attempt")
 def an_idle_slot_on_a_blocked_host_is_used_again() -> None:
     scheduling._usable = lambda state, job, idle: idle
+
+
+@mutant(37, "dispatcher/core/unsent.py:keep", "a change that wants no answer comes too early, and nobody hears of it")
+def what_comes_before_the_resource_manager_is_heard_is_dropped() -> None:
+    unsent.keep = lambda state, what, change: None
+
+
+@mutant(37, "resource_manager/core/blocklist.py:_keep", "a change that wants no answer comes while a new life reads etcd, and is dropped")
+def what_comes_while_the_blocklist_is_read_is_dropped() -> None:
+    blocklist._keep = lambda known, body: None

@@ -114,6 +114,9 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a rescale waits for no attempt": (RESCALED,),
     "a rescale spends a restart": (RESCALED,),
     "a late rescale is answered as taken": (here("pause", faults=2, aim="job-master", rescales=1.0, canceled=0.05, failing=0.05),),
+    "what comes while the blocklist is read is dropped": (
+        here("etcd+cut:resource-manager", "cut:resource-manager", waits=(3, 30), **{**BLOCKED, "blocks": 1.0}),
+    ),
     "nobody notices graphs in etcd": (STRANGE,),
     "a copied graph keeps its acceptance": (STRANGE,),
     "what others write over stays": (STRANGE,),
