@@ -420,7 +420,7 @@ class Listening(Checked):
         if envelope.sender:
             self._heard.take(self.scope, envelope)
         said = self._blocking.watched(self.scope, state, envelope, self._machine.handle(state, envelope))
-        return self._sharing.watched(state, placing.watched(state, said)) if self.scope == RESOURCE_MANAGER else said
+        return self._sharing.watched(state, placing.watched(state, envelope, said)) if self.scope == RESOURCE_MANAGER else said
 
 
 def _busy(folded: ScopeState, record: Record) -> bool:

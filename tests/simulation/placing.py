@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from millrace.core.machine import Output, Say
+from millrace.core.machine import Do, Envelope, Output, Say
+from millrace.core.messages.effects import StopWorker
 from millrace.core.messages.jobs import TaskManagerLost
-from millrace.core.messages.slots import AllocateSlot, AllocateSlots
+from millrace.core.messages.slots import AllocateSlot, AllocateSlots, DrainAnswered
 from millrace.core.states import SlotState
 from millrace.core.topics import RESOURCE_MANAGER, Scope, task_manager_name
 from services.resource_manager.core.placement import BY_USE
@@ -38,13 +39,23 @@ def alone(body: AllocateSlots) -> list[AllocateSlot]:
     return [AllocateSlot(slot=each.slot, allocation=each.allocation, job=body.job, shard=body.shard) for each in body.slots]
 
 
-def watched(state: State, outputs: Iterable[Output]) -> Iterator[Output]:
+def watched(state: State, told: Envelope, outputs: Iterable[Output]) -> Iterator[Output]:
     """What a handler yields, once all of it is known."""
-    said = list(outputs)
+    said = list(_kept(state, told, outputs))
     placement = state.limits.slots_placement
     if placement in BY_USE and not any(isinstance(each, Say) and isinstance(each.body, TaskManagerLost) for each in said):
         _look(state, placement, grants_in(said))
     yield from said
+
+
+def _kept(state: State, told: Envelope, outputs: Iterable[Output]) -> Iterator[Output]:
+    """What a handler yields. Who agrees to be stopped, because it is idle, and was given a slot since it was asked is kept [R33]."""
+    asked = isinstance(told.body, DrainAnswered) and state.task_managers.get(task_manager_name(told.sender))
+    held = [slot.job for slot in asked.slots.values() if slot.allocation is not None] if asked else []
+    for each in outputs:
+        stops = held and isinstance(each, Do) and isinstance(each.effect, StopWorker)
+        assert not stops, f"[R33]: {told.sender} is stopped because it is idle, and has a slot of {held}"
+        yield each
 
 
 def _look(state: State, placement: str, grants: list[tuple[Scope, AllocateSlot]]) -> None:

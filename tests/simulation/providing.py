@@ -4,6 +4,7 @@ says."""
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 from millrace.core.states import WITH_TASK_MANAGER, WorkerState
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
@@ -16,6 +17,7 @@ from tests.simulation.slots import Timing
 
 CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", f"{RESOURCE_MANAGER}#2", f"{JOB_MASTER}#1")
 START_MS, IDLE_MS = 4_000, 2_000
+SLOW_MS = 500
 OTHERS = tuple(f"{kind}:{RESOURCE_MANAGER}" for kind in ("kill", "pause", "lease", "cut", "cut", "cut")) + ("broker", "etcd")
 OF_PROVIDER = ("away", "refuses", "loses_answers", "mute", "doubles")
 OF_WORKERS = ("dies", "hangs", "is_lost")
@@ -73,6 +75,7 @@ class Scene:
         self._heal()
         cluster.world.stalls = 0.0
         cluster.run(lambda: cluster.ended(*jobs), most_ms=ENDS_MS)
+        self._answer_late()
         self._come_to_rest(RESTS_MS)
         cluster.run(most_ms=3_000)
         self._come_to_rest(3_000)
@@ -90,10 +93,7 @@ class Scene:
         while self._cluster.world.clock.now_ms() < end_ms:
             self._cluster.step()
             self._faults.heal()
-            folded = self._cluster.leader(RESOURCE_MANAGER)
-            before, drains = drains, folded is not None and any(
-                each.state is WorkerState.DRAINING for each in folded.state.workers.known.values()
-            )
+            before, drains = drains, self._drains()
             if drains and not before and self._chance.random() < 0.7:
                 self._submit()
 
@@ -129,6 +129,35 @@ class Scene:
             self._cluster.paused.pop(name)
         while not self._faults.over:
             self._pass(100)
+
+    def _answer_late(self) -> None:
+        """TaskManagers stand still while they are asked whether they may be stopped. A job comes, and is given a slot before they
+        answer."""
+        cluster, job = self._cluster, "job-late"
+        with suppress(Stuck):
+            cluster.run(lambda: self._rests() or self._due(SLOW_MS), most_ms=RESTS_MS)
+        if not self._due(SLOW_MS):
+            return
+        still = [name for name in cluster.processes if name.startswith("task-manager/")]
+        cluster.paused.update(dict.fromkeys(still))
+        with suppress(Stuck):
+            cluster.run(self._drains, most_ms=2 * SLOW_MS)
+        cluster.client.submit(job, workload.single(job))
+        cluster.run(most_ms=SLOW_MS)
+        for name in still:
+            cluster.paused.pop(name, None)
+        cluster.run(lambda: cluster.ended(job), most_ms=ENDS_MS)
+
+    def _due(self, ms: int) -> bool:
+        """Whether an idle TaskManager is asked within so long."""
+        folded = self._cluster.leader(RESOURCE_MANAGER)
+        known = [] if folded is None else [*folded.state.workers.known.values()]
+        idle = [each.idle_ms for each in known if each.state is WorkerState.REGISTERED and each.idle_ms is not None]
+        return folded is not None and len(known) > self._least and any(folded.now_ms >= since_ms + IDLE_MS - ms for since_ms in idle)
+
+    def _drains(self) -> bool:
+        folded = self._cluster.leader(RESOURCE_MANAGER)
+        return folded is not None and any(each.state is WorkerState.DRAINING for each in folded.state.workers.known.values())
 
     # what must hold
 

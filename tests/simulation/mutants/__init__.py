@@ -71,6 +71,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     skewing,
     slots,
     speculating,
+    storing,
     strangers,
     workers,
 )

@@ -21,6 +21,7 @@ from tests.simulation.silent import large_lists, parts_stay_away
 from tests.simulation.skewing import uneven_edges
 from tests.simulation.slots import Timing
 from tests.simulation.speculating import second_attempts
+from tests.simulation.storing import storage_is_away
 from tests.simulation.strangers import STRANGERS
 from tests.simulation.workload import diamond, joined, roots, sink, wide
 from tests.simulation.years import years_pass
@@ -222,6 +223,7 @@ SCENES: dict[int, Callable[[int], None]] = {
     16: uneven_edges,
     24: restored,
     27: lambda seed: over_and_back(seed, times=2),
+    28: storage_is_away,
     29: beside,
     31: parts_stay_away,
     32: years_pass,
@@ -232,7 +234,10 @@ SCENES: dict[int, Callable[[int], None]] = {
     38: second_attempts,
 }
 """Rule -> what is run instead of a trial, for the mutants in the files of SCENES_OF."""
-SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".scheduling", ".speculating", ".skewing")
+SCENES_OF = (
+    ".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs", ".scheduling", ".speculating", ".skewing",
+    ".storing",
+)  # fmt: skip
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -6,11 +6,13 @@ from typing import Any
 
 from millrace.core.clocks import NowMs
 from millrace.core.messages.effects import StopWorker, WorkersListed, WorkerStopped
+from millrace.core.messages.slots import DrainAnswered
 from millrace.core.states import WorkerState
 from millrace.runtime.performer import PerEffect
 from services.resource_manager import ports
-from services.resource_manager.core import providing, scaling, workers
+from services.resource_manager.core import providing, registration, scaling, workers
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
+from services.resource_manager.core.state import task_manager_of
 from services.resource_manager.providers import NotProvided
 from tests.simulation import control
 from tests.simulation.mutants import around, around_handler, mutant
@@ -84,3 +86,17 @@ def nothing_has_to_be_listed_first() -> None:
 @mutant(33, "resource_manager/core/providing.py:_drain", "those that nobody needs stay")
 def the_idle_stay() -> None:
     providing._drain = lambda state, envelope: iter(())
+
+
+@mutant(33, "resource_manager/core/providing.py:on_drain_answered", "one is stopped that was given a slot since it was asked")
+def what_was_granted_since_it_was_asked_does_not_count() -> None:
+    def answered(original: Any, state: Any, body: DrainAnswered, envelope: Any) -> Any:
+        name = task_manager_of(envelope)
+        worker = state.workers.known.get(name)
+        if worker is not None and worker.state is WorkerState.REGISTERED and body.refused is None and name in state.task_managers:
+            yield from workers.stop(state, name, "it was idle", envelope.at_ms)
+            yield from registration.lose(state, envelope, name, "it was idle")
+        else:
+            yield from original(state, body, envelope)
+
+    around_handler(RESOURCE_MANAGER, DrainAnswered, answered)
