@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millrace.core.messages.slots import ReportedSlot, SlotReport
+from services.resource_manager.core import queue
 from tests.core.of_costs import lines
 from tests.core.of_resource_manager import JM0, Driver
 
@@ -41,3 +42,20 @@ def test_it_is_not_idle_while_a_slot_has_an_allocation_though_its_job_is_gone() 
 def test_a_tick_looks_once_at_a_task_manager_that_is_heard() -> None:
     few, many = registered(5), registered(55)
     assert (lines(many.tick) - lines(few.tick)) / 50 < 3
+
+
+def test_a_place_in_the_queue_costs_few_lines_however_many_wait() -> None:
+    """All places of ten thousand jobs are counted in one go, and nothing is granted meanwhile."""
+
+    def waiting(number: int) -> Driver:
+        driver = registered(1)
+        for each in range(number):
+            driver.ask(f"j{each}", tenant=f"t{each % 3}", memory_mb=1024 // (1 + each % 2), priority=each % 4)
+        return driver
+
+    few, many = waiting(20), waiting(220)
+    assert (counted(many) - counted(few)) / 200 < 25
+
+
+def counted(driver: Driver) -> int:
+    return lines(lambda: list(queue.in_order(driver.state, lambda wanted, tenant: True)))

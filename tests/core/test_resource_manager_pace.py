@@ -16,6 +16,10 @@ def of(*freed: int) -> State:
     return State(1, freed=[AtMs(each) for each in freed])
 
 
+def expected(state: State, slots: int, at_ms: int) -> AtMs | None:
+    return pace.expected_ms(state, pace.pace_ms(state, AtMs(at_ms)), slots, AtMs(at_ms))
+
+
 def test_the_time_between_two_freed_slots() -> None:
     assert pace.pace_ms(of(), AtMs(9)) is None
     assert pace.pace_ms(of(1_000, 2_000), AtMs(2_000)) is None, "two are too few"
@@ -24,9 +28,9 @@ def test_the_time_between_two_freed_slots() -> None:
 
 
 def test_what_is_expected_is_told_to_the_second() -> None:
-    assert pace.expected_ms(of(), 3, AtMs(1_000)) is None
-    assert pace.expected_ms(of(1_000, 3_100, 5_200), 3, AtMs(6_000)) == 12_000
-    assert pace.expected_ms(of(1_000, 1_100, 1_200), 1, AtMs(1_200)) == 1_000
+    assert expected(of(), 3, 1_000) is None
+    assert expected(of(1_000, 3_100, 5_200), 3, 6_000) == 12_000
+    assert expected(of(1_000, 1_100, 1_200), 1, 1_200) == 1_000
 
 
 def test_what_is_expected_is_news_where_it_is_far_off() -> None:

@@ -26,9 +26,8 @@ def pace_ms(state: State, at_ms: AtMs) -> int | None:
     return max((freed[-1] - freed[0]) // (len(freed) - 1), (at_ms - freed[0]) // len(freed))
 
 
-def expected_ms(state: State, slots: int, at_ms: AtMs) -> AtMs | None:
-    """When so many slots will have been freed, as a time, to the second."""
-    pace = pace_ms(state, at_ms)
+def expected_ms(state: State, pace: int | None, slots: int, at_ms: AtMs) -> AtMs | None:
+    """When so many slots will have been freed, as a time, to the second. `pace`: what `pace_ms` says."""
     return None if pace is None else AtMs(round(max(at_ms, state.freed[-1] + pace * slots) / 1000) * 1000)
 
 

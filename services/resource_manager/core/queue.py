@@ -23,7 +23,7 @@ from millrace.core.topics import shard_scope
 
 from . import pace, scaling
 from .state import Job, State
-from .waiting import Wanted
+from .waiting import SHARE, Wanted
 
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
@@ -163,10 +163,11 @@ def _places(
 ) -> Iterator[tuple[str, Place]]:
     """The first jobs in the queue, `most` of them or all. Also of those that no registered slots can serve: they delay no other job and
     have no place. One that wants slots of several profiles has none, either, if one of those can never come: it cannot end."""
-    slots = 0
+    slots, jobs = 0, state.jobs
+    pace_ms = pace.pace_ms(state, at_ms) if state.open else None
     for position, (name, wanted, limited) in enumerate(islice(in_order(state, census.fits), most), 1):
-        job = state.jobs[name]
-        expected_ms = pace.expected_ms(state, slots + wanted.need, at_ms) if state.open and not limited else None
+        job = jobs[name]
+        expected_ms = None if limited else pace.expected_ms(state, pace_ms, slots + wanted.need, at_ms)
         slots += job.wanted - job.held
         yield name, Place(position, wanted, position <= PLACES_MAX, expected_ms)
     others = [[(rank, name, wanted) for rank, name in queue[:most]] for wanted, queue in never]
@@ -177,29 +178,40 @@ def _places(
 def in_order(state: State, fits: Callable[[Wanted, str], bool]) -> Iterator[tuple[str, Wanted, bool]]:
     """The jobs in the order in which they get what they want, if slots are freed and nothing else happens, each with what it gets first.
     Last those that wait for their own tenant's slots, each with True."""
-    waiting, more = state.waiting, dict[str, int]()
-    heads = [(waiting.share(tenant), *queue[0], 0, wanted, tenant) for wanted, tenant, queue in waiting.jobs() if fits(wanted, tenant)]
+    waiting, jobs = state.waiting, state.jobs
+    held, shares, left = dict[str, int](), dict[str, int](), dict[str, int | None]()  # by tenant, with what its jobs before would hold
+    heads: list[tuple[int, int, str, int, Wanted, str]] = []
+    for wanted, tenant, queue in waiting.jobs():
+        if fits(wanted, tenant):
+            held[tenant], shares[tenant], left[tenant] = waiting.held.get(tenant, 0), waiting.share(tenant), waiting.left(tenant)
+            heads.append((shares[tenant], *queue[0], 0, wanted, tenant))
     heapq.heapify(heads)
+    weights = {tenant: waiting.weight(tenant) for tenant in held}
     limited: list[tuple[int, int, str, int, Wanted, str]] = []  # by the quota of their tenant
     is_last, seen = False, dict[str, None]()
     while heads or limited:
         if not heads:
             heads, limited, is_last = sorted(limited), [], True
         share, rank, name, index, wanted, tenant = heads[0]
-        now = waiting.share(tenant, more.get(tenant, 0))
-        if share != now:
-            heapq.heapreplace(heads, (now, rank, name, index, wanted, tenant))
+        if share != shares[tenant]:
+            heapq.heapreplace(heads, (shares[tenant], rank, name, index, wanted, tenant))
             continue
-        if not (is_last or waiting.allows(tenant, more.get(tenant, 0) + wanted.need)):
+        room = left[tenant]
+        if room is not None and wanted.need > room and not is_last:
             limited.append(heapq.heappop(heads))
             continue
         if name not in seen:  # it may be in several lines
             seen[name] = None
             yield name, wanted, is_last
-            more[tenant] = more.get(tenant, 0) + state.jobs[name].wanted - state.jobs[name].held
+            job = jobs[name]
+            gets = job.wanted - job.held
+            held[tenant] += gets
+            shares[tenant] = held[tenant] * SHARE // weights[tenant]
+            if room is not None:
+                left[tenant] = room - gets
         queue = waiting.lines[wanted].jobs[tenant]
         if index + 1 < len(queue):
-            heapq.heapreplace(heads, (now, *queue[index + 1], index + 1, wanted, tenant))
+            heapq.heapreplace(heads, (shares[tenant], *queue[index + 1], index + 1, wanted, tenant))
         else:
             heapq.heappop(heads)
 

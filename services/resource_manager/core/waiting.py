@@ -59,14 +59,22 @@ class Waiting:
         """Slots that its jobs may hold together; None: any number."""
         return self._limits(tenant).get("slots")
 
-    def share(self, tenant: str, more: int = 0) -> int:  # [R35]
-        """What it holds, or would hold with so many more, by its weight."""
-        return (self.held.get(tenant, 0) + more) * SHARE // self._limits(tenant).get("weight", 1)
+    def weight(self, tenant: str) -> int:
+        return self._limits(tenant).get("weight", 1)
+
+    def share(self, tenant: str) -> int:  # [R35]
+        """What it holds, by its weight."""
+        return self.held.get(tenant, 0) * SHARE // self.weight(tenant)
+
+    def left(self, tenant: str) -> int | None:
+        """So many more its quota allows; None: any number."""
+        quota = self.quota(tenant)
+        return None if quota is None else quota - self.held.get(tenant, 0)
 
     def allows(self, tenant: str, more: int) -> bool:  # [R35]
         """Whether its quota allows so many more slots."""
-        quota = self.quota(tenant)
-        return quota is None or self.held.get(tenant, 0) + more <= quota
+        left = self.left(tenant)
+        return left is None or more <= left
 
     def _limits(self, tenant: str) -> Mapping[str, int]:
         return self.tenants.get(tenant, self.tenants.get(OTHERS, NO_LIMITS))
