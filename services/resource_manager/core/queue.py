@@ -1,7 +1,7 @@
 """The queue for slots: which jobs wait, why, and in which place; and what their shards are sent about that.
 
 That a job waits is sent at the next tick, for most jobs do not wait so long. That it waits no more is sent at once; changed places once
-a second to the first hundred, and to the others in turn. All are counted once a second, and less often where more than five thousand
+a second to the first hundred, and to the others in turn. All are counted once a second, and less often where more than ten thousand
 wait. After a flood of jobs a few are notified at each tick: each notification leads to three more records, and jobs that start would
 have to wait for those.
 """
@@ -29,7 +29,7 @@ PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
 NOTIFIED_A_TICK = 20
 IN_TURN = 100  # of those behind the first ones: so many are looked at in a turn, and so many more that have moved far
-COUNTED_A_TICK, COUNTED_A_SECOND = 1000, 5_000  # where fewer wait, all are counted whenever one begins to; once a second
+COUNTED_A_TICK, COUNTED_A_SECOND = 1000, 10_000  # where fewer wait, all are counted whenever one begins to; once a second
 HOSTS_NAMED = 3
 Queues = list[tuple[Wanted, list[tuple[int, str]]]]
 """What is wanted, and (rank, job) of those that want it, in order."""
