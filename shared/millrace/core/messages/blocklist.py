@@ -10,9 +10,9 @@ from .base import Body, Part, Reply, Request, unless_set
 
 HOST_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9_.:-]{0,254}$"
 BLOCKED_MOST = 100
+"""Hosts that are blocked at a time."""
 UNANSWERED_MOST = 100
 """Changes that want no answer, and wait: for a ResourceManager, or for etcd."""
-"""Hosts that are blocked at a time."""
 FOR_MOST_MS = 366 * 24 * 3600 * 1000
 Host = Annotated[str, Field(pattern=HOST_PATTERN)]
 """As its TaskManagers name it when they register."""
