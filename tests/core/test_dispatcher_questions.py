@@ -105,6 +105,7 @@ def test_who_blocks_a_host_is_told_that_the_resource_manager_is_silent() -> None
     world = settled()
     world.request(client.BlockHost(host="a", reply_to="c", correlation="2"))
     reason = f"{RM} does not answer: look later what it has done (`millrace blocked`)"
+    assert later(world) == [], "it waits for etcd itself, nearly as long"
     assert later(world) == [client.RequestRefused(correlation="2", kind="busy", reason=reason, silent=RM)]
 
 

@@ -162,6 +162,8 @@ SHOWN = {
         "resource_manager/blocklist.on_ask_blocklist busy 2": "test_what_cannot_be_done_is_refused",
         "resource_manager/blocklist.on_ask_blocklist conflict 1": "test_what_cannot_be_done_is_refused",
         "resource_manager/blocklist.on_block_stored conflict 1": "test_what_cannot_be_done_is_refused",
+        "resource_manager/blocklist.answer_overdue busy 1":
+            "test_while_etcd_is_silent_who_blocks_a_host_is_told_that_and_it_is_not_the_resource_manager",
     },
 }  # fmt: skip
 """File of tests -> place -> the test of it that comes by there. All of its parameters are tried."""

@@ -35,6 +35,7 @@ from millrace.core.messages.slots import (
     ReportedSlot,
     SlotReport,
 )
+from millrace.core.timing import INSPECTION_ANSWER_MS
 from millrace.core.topics import DISPATCHER
 from services.resource_manager.core.blocklist import ANSWERS_MOST
 from services.resource_manager.core.machine import ResourceManager
@@ -230,6 +231,26 @@ def test_a_change_that_wants_no_answer_waits_until_it_is_read_which_hosts_are_bl
     driver.core(BlocklistRead(hosts=[own]))
     assert A not in driver.state.blocklist.hosts and "other-0" in driver.state.blocklist.hosts
     assert not driver.state.blocklist.kept
+
+
+def test_while_etcd_is_silent_who_blocks_a_host_is_told_that_and_it_is_not_the_resource_manager() -> None:
+    """Nobody was answered, so the Dispatcher took the ResourceManager for silent, and told nobody any more of its TaskManagers."""
+    driver = here(TM_A)
+    ask(driver, "block", number=4)
+    silently(driver, "block", "host-b")
+    assert not driver.machine.is_idle(driver.state)
+    answers = [each for each in ticked(driver, INSPECTION_ANSWER_MS - 100) if each.to == DISPATCHER]
+    assert answers == []
+    told, said = [each for each in driver.tick() if getattr(each, "to", DISPATCHER) == DISPATCHER]
+    assert (told.key, told.body.kind, told.body.silent) == ("c", "busy", "etcd") and told.body.reason.startswith("it is done, but etcd")
+    assert said == Say(DISPATCHER, QuestionAnswered(number=4))
+    assert [each for each in ticked(driver, INSPECTION_ANSWER_MS) if each.to == DISPATCHER] == [], "once"
+    assert driver.core(BlockStored(number=1)) == driver.core(BlockStored(number=2)) == []
+    assert not driver.state.blocklist.answers and driver.machine.is_idle(driver.state)
+
+
+def ticked(driver: Driver, ms: int) -> list[Say]:
+    return [each for _ in range(ms // 100) for each in driver.tick() if isinstance(each, Say)]
 
 
 def test_more_changes_that_want_no_answer_may_wait_for_etcd_than_others() -> None:

@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from millrace.core.clocks import NowMs, after
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.machine import Envelope, Output, Say
+from millrace.core.messages.blocklist import AskBlocklist
 from millrace.core.messages.jobs import AskTaskManager, Question
 from millrace.core.timing import FORWARDED_ANSWER_MS, FORWARDED_MOST
 
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
 
-MORE_MS: dict[type[Question], int] = {AskTaskManager: QUIET_TICK_MS}
-"""Question -> how much longer than others it may take. The ResourceManager waits for the TaskManager nearly as long as is waited for it,
-and in a cluster at rest machine time stands at a tick that was so long ago."""
+MORE_MS: dict[type[Question], int] = {AskTaskManager: QUIET_TICK_MS, AskBlocklist: QUIET_TICK_MS}
+"""Question -> how much longer than others it may take. The ResourceManager waits for the TaskManager, or for etcd, nearly as long as is
+waited for it, and in a cluster at rest machine time stands at a tick that was so long ago."""
 AGAIN_MS = 10_000  # before a silent scope is asked again; the longer it is silent, the less often
 
 

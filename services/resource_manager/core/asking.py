@@ -31,12 +31,16 @@ def on_ask_task_manager(state: State, body: AskTaskManager, envelope: Envelope) 
     elif len(state.asked) >= FORWARDED_MOST:
         yield from refuse(body, "busy", f"{FORWARDED_MOST} questions wait for answers of TaskManagers already; try again")
     else:
-        since_tick_ms = min(max(envelope.at_ms - state.stamp_ms, 0), QUIET_TICK_MS)
-        due_ms = after(envelope.now_ms, since_tick_ms + INSPECTION_ANSWER_MS)
         state.questions += 1
-        state.asked[state.questions] = Asked(name, body.reply_to, body.correlation, body.number, due_ms)
+        state.asked[state.questions] = Asked(name, body.reply_to, body.correlation, body.number, answer_by(state, envelope))
         asks = AnswerClient(ask=body.ask, question=state.questions, reply_to=body.reply_to, correlation=body.correlation)
         yield Say(task_manager_scope(name), asks)
+
+
+def answer_by(state: State, envelope: Envelope) -> NowMs:
+    """When a client is answered without those who are asked now. In a cluster at rest machine time stands at a tick of long ago."""
+    since_tick_ms = min(max(envelope.at_ms - state.stamp_ms, 0), QUIET_TICK_MS)
+    return after(envelope.now_ms, since_tick_ms + INSPECTION_ANSWER_MS)
 
 
 def on_client_answered(state: State, body: ClientAnswered, envelope: Envelope) -> Outputs:

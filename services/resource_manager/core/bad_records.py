@@ -79,7 +79,7 @@ def _ask_blocklist(state: State, body: AskBlocklist, error: str, envelope: Envel
 
 
 def _block_stored(state: State, body: BlockStored, error: str, envelope: Envelope) -> Outputs:
-    asked = state.blocklist.answers.pop(body.number, None)
+    asked = blocklist.take(state, body.number)
     if asked is not None:
         yield from _ask_blocklist(state, asked, error, envelope)
 

@@ -26,9 +26,11 @@ from millrace.core.messages.blocklist import (
 from millrace.core.messages.client import Reply, RequestRefused
 from millrace.core.messages.effects import BlocklistRead, BlockStored, ReadBlocklist, StoreBlock
 from millrace.core.messages.events import BlocklistChanged
+from millrace.core.timing import INSPECTION_ANSWER_MS
 from millrace.core.topics import shard_scope
 
 from . import slot_manager
+from .asking import answer_by
 from .state import Blocked, Blocklist, State
 
 ANSWERS_MOST = 20
@@ -57,7 +59,7 @@ def on_ask_blocklist(state: State, body: AskBlocklist, envelope: Envelope) -> Ou
         yield from refuse(body, "conflict", f"{BLOCKED_MOST} hosts are blocked, and more may not be: unblock one (`millrace blocked`)")
     else:
         _block(state, body.host, _asked_for(body, envelope))
-        known.answers[known.writes + 1] = body
+        _await_etcd(state, body, envelope)
         yield _store(state, body.host)
         yield from _changed(state, envelope.at_ms)
 
@@ -81,13 +83,21 @@ def _asked_to_unblock(state: State, body: AskBlocklist, envelope: Envelope) -> O
         yield from _answer(body, HostUnblocked(correlation=body.correlation, host=body.host, was_blocked=False))
         return
     _unblock(state, body.host)
-    known.answers[known.writes + 1] = body
+    _await_etcd(state, body, envelope)
     yield _store(state, body.host)
     yield from _changed(state, envelope.at_ms)
 
 
-def refuse(body: AskBlocklist, kind: str, reason: str) -> Outputs:
-    reply = RequestRefused.model_validate({"correlation": body.correlation, "kind": kind, "reason": reason})
+def _await_etcd(state: State, body: AskBlocklist, envelope: Envelope) -> None:
+    """For the change that is written next."""
+    number = state.blocklist.writes + 1
+    state.blocklist.answers[number] = body
+    if body.reply_to:
+        state.blocklist.due[number] = answer_by(state, envelope)
+
+
+def refuse(body: AskBlocklist, kind: str, reason: str, silent: str | None = None) -> Outputs:
+    reply = RequestRefused.model_validate({"correlation": body.correlation, "kind": kind, "reason": reason, "silent": silent})
     return _answer(body, reply)
 
 
@@ -96,8 +106,26 @@ def _answer(body: AskBlocklist, reply: Reply) -> Outputs:
         yield from answered(body.reply_to, body.number, reply)
 
 
+def take(state: State, number: int) -> AskBlocklist | None:
+    """Who waits for this write, and does not any more."""
+    state.blocklist.due.pop(number, None)
+    return state.blocklist.answers.pop(number, None)
+
+
+def answer_overdue(state: State, now_ms: NowMs) -> Outputs:
+    """Answers clients while etcd is silent [R31]. The change is done, and its write is under way still, so it keeps its place."""
+    known = state.blocklist
+    for number in [number for number, due_ms in known.due.items() if due_ms <= now_ms]:
+        del known.due[number]
+        asked = known.answers[number]
+        known.answers[number] = asked.model_copy(update={"reply_to": ""})
+        since = f"etcd has not answered within {INSPECTION_ANSWER_MS / 1000:g} s"
+        reason = f"it is done, but {since}: until it has, a loss of the ResourceManager's log undoes it; look later (`millrace blocked`)"
+        yield from refuse(asked, "busy", reason, "etcd")
+
+
 def on_block_stored(state: State, body: BlockStored, envelope: Envelope) -> Outputs:
-    asked = state.blocklist.answers.pop(body.number, None)
+    asked = take(state, body.number)
     if asked is None:
         return
     if asked.what == "unblock":

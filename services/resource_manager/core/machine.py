@@ -125,5 +125,5 @@ class ResourceManager:
         yield from slot_manager.grant(state, envelope)
 
     def is_idle(self, state: State) -> bool:
-        waits = state.jobs or state.expected or state.asked or workers.pending(state) or state.blocklist.reading
+        waits = state.jobs or state.expected or state.asked or workers.pending(state) or state.blocklist.reading or state.blocklist.due
         return not waits and state.waiting is not None and not state.waiting.allocated

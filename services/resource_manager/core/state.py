@@ -215,6 +215,7 @@ class Blocklist:
     kept: dict[str, AskBlocklist] = field(default_factory=dict)
     # Number of a StoreBlock -> the client that is answered when it is done. At most ANSWERS_MOST, and more of those that want no answer.
     answers: dict[int, AskBlocklist] = field(default_factory=dict)
+    due: dict[int, NowMs] = field(default_factory=dict)  # of these, when the client is answered without etcd; none where it has been
     sent: list[BlockedTaskManagers] = field(default_factory=list)  # to the shards, last
 
 
@@ -388,6 +389,7 @@ def check(state: State) -> None:
     assert len(state.asked) <= FORWARDED_MOST and all(number <= state.questions for number in state.asked)
     assert {asked.task_manager for asked in state.asked.values()} <= set(state.task_managers), "nobody would answer"
     assert len(state.blocklist.hosts) <= BLOCKED_MOST and all(number <= state.blocklist.writes for number in state.blocklist.answers)
+    assert all(state.blocklist.answers[number].reply_to for number in state.blocklist.due)
     assert not (state.blocklist.reading and state.blocklist.hosts), "what is in etcd would be lost"
     for size, turn in state.turns.items():
         assert 0 <= turn.passed <= PASSED_MAX and (turn.kept_ms is None) == (not turn.kept_for), (size, turn)

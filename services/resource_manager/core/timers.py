@@ -23,3 +23,4 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from providing.look_after(state, envelope)
     yield from queue.notify(state, now_ms, envelope.at_ms)
     yield from asking.answer_overdue(state, now_ms)
+    yield from blocklist.answer_overdue(state, now_ms)
