@@ -151,3 +151,23 @@ def test_a_question_to_all_that_kafka_does_not_take_is_no_silence() -> None:
     gathering.settle(None, "the broker is away")
     with pytest.raises(Unavailable, match="AskProcess has not reached Kafka: the broker is away"):
         gathering.results(60.0)
+
+
+@pytest.mark.parametrize("change", [lambda to: to.block("a"), lambda to: to.unblock("a")], ids=["block", "unblock"])
+def test_a_change_that_is_sent_to_who_is_silent_is_not_asked_for_again(change: Any) -> None:
+    """It was, ten times a second: a ResourceManager that was back after that had it to do a hundred times."""
+    millrace, asked = asking(refused("busy", "resource-manager"))
+    with pytest.raises(Unavailable) as silent:
+        change(millrace)
+    assert (len(asked), silent.value.silent) == (1, "resource-manager")
+    millrace, asked = asking(None)
+    with pytest.raises(OutcomeUnknown):
+        change(millrace)
+
+
+def test_while_a_part_is_silent_it_is_asked_again_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    listed = client.BlockedHostsListed(correlation="1", hosts=[])
+    millrace, asked = asking(refused("busy"), refused("busy", "resource-manager"), listed)
+    monkeypatch.setattr(millrace._closed, "wait", waited.append)
+    assert millrace.blocked_hosts() == [] and waited == [0.1, 1.0] and len(asked) == 3

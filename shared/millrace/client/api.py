@@ -253,7 +253,7 @@ class Millrace(Results, Schedules):
         """Has no slot of a host granted any more, for so long or until `unblock`; what runs there goes on. `evacuate`: it is moved, which
         counts as no failure. `by`: who asks for it; without it this user and this machine. A host that is blocked already is blocked as
         this says. Returns it with what is registered there, once etcd has it. Raises Refused for what is no host, and where too many are
-        blocked; Unavailable where the ResourceManager is silent: then it may be done or not."""
+        blocked; Unavailable where the ResourceManager or etcd is silent: then it may be done or not."""
         who = f"{getpass.getuser()}@{socket.gethostname()}" if by is None else by
         request = _checked(client.BlockHost, host=host, for_ms=for_ms, reason=reason, by=who[:100], evacuate=evacuate)
         return self._ask(request, client.HostBlocked).blocked

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 BUSY_S = 0.1
 WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
 
-CHANGES = (client.CancelJob, client.UpdateRequirements, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
+SILENT_S = 1.0  # before what needs a part that is silent is asked again: that one answers all of it when it is back
+SENT_ON = (client.BlockHost, client.UnblockHost, client.DeregisterCluster)
+"""They are sent on whoever is silent, and so they are not asked again: they would be done as often."""
+CHANGES = (*SENT_ON, client.CancelJob, client.UpdateRequirements, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
 """Without an answer it is not known whether they were carried out."""
 
 R = TypeVar("R", bound=client.Reply)
@@ -64,13 +67,15 @@ class Session:
     # requests
 
     def _ask(self, request: client.Request, kind: type[R], within_s: float | None = None) -> R:
-        """The answer. A Dispatcher that is too busy for one is asked again within the time-out."""
+        """The answer. A Dispatcher that is too busy for one is asked again within the time-out, and less often where a part is silent."""
         limit_s = self._timeout_s if within_s is None else within_s
         deadline = time.monotonic() + limit_s
         try:
             reply = self._link.ask(request).result(limit_s)
             while isinstance(reply, client.RequestRefused) and reply.kind == "busy" and time.monotonic() < deadline:
-                self._closed.wait(BUSY_S)
+                if reply.silent and isinstance(request, SENT_ON):
+                    break
+                self._closed.wait(SILENT_S if reply.silent else BUSY_S)
                 reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
             return expected(reply, kind)
         except errors.OutcomeUnknown as unknown:
