@@ -16,7 +16,7 @@ from .state import State
 WORKERS = "workers"
 
 
-def keep(state: State, what: str, change: Query | AskBlocklist) -> None:
+def keep(state: State, what: str, change: Query | AskBlocklist) -> None:  # [R37]
     """The newest one of `what`, in the place of one before. Too many others leave no room for it."""
     state.unsent.pop(what, None)
     if len(state.unsent) < UNANSWERED_MOST:
