@@ -1,9 +1,10 @@
 """Which of the free slots of a size a job gets. A policy over plain values.
 
-`warmest` takes the slot that was freed last, of those whose last attempt finished: its JVM has compiled what jobs do, and a cold one takes
-two to three times as long. Slots with a new JVM, or whose attempt failed, have their turn when no other is left: so a broken machine is not
-chosen again and again. `longest_free` takes all in turn. `packed` fills a TaskManager before the next one, so that the others are idle, and a
-provider may stop them. `spread` takes the TaskManager that has least to do, so that jobs share its disks and its network with few.
+`warmest` takes the slot that was freed last, of those whose last attempt finished: its JVM has compiled what jobs do, and a cold one
+takes two to three times as long. Slots with a new JVM, or whose attempt failed, have their turn when no other is left: so a broken
+machine is not chosen again and again. `longest_free` takes all in turn. `packed` fills a TaskManager before the next one, so that the
+others are idle, and a provider may stop them. `spread` takes the TaskManager that has least to do, so that jobs share its disks and its
+network with few.
 """
 
 from __future__ import annotations
