@@ -39,7 +39,6 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.topics import OUTPUT_BYTES_MAX
 from services.task_manager.core.machine import HANDLERS
-from services.task_manager.core.slot_table import ASKED_MS
 from tests.core.of_attempts import spec_of
 from tests.core.of_task_manager import (
     INCARNATION,
@@ -94,18 +93,27 @@ def test_an_attempt_that_runs_too_long_is_killed():
 
 def test_a_canceled_attempt_ends_canceled():
     driver = Driver().run()
-    cancel = CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled")
-    assert driver.say(JM0, cancel) == [kill("the job is canceled", within_ms=ASKED_MS)]
+    cancel = CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled", within_ms=2_000)
+    assert driver.say(JM0, cancel) == [kill("the job is canceled", within_ms=2_000)]
     assert driver.say(JM0, cancel) == []
     error = {"kind": "killed", "retryable": False, "message": "the job is canceled"}
     assert driver.end("killed", error={"kind": "killed", "message": "no"}) == [changed("CANCELED", error=error)]
     assert driver.say(JM0, cancel) == []  # its ending was said
 
 
+def test_a_cancel_that_gives_no_time_kills_at_once_also_what_was_asked_before():
+    restart = CancelTasks(attempts=["j/t/0/1"], reason="it is to run again")
+    assert b"within_ms" not in encode(restart), "as the JobMasters of 0.1.0 write it, and its TaskManagers read it"
+    assert Driver().run().say(JM0, restart) == [kill("it is to run again")]
+    driver = Driver().run()
+    driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled", within_ms=2_000))
+    assert driver.say(JM0, restart) == [kill("it is to run again")]
+
+
 @pytest.mark.parametrize("hurry", [FreeSlots(allocations=["al"]), StopAsked()])
 def test_an_attempt_that_was_asked_to_end_is_killed_at_once_where_others_must_not_wait(hurry: Any):
     driver = Driver().run()
-    driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled"))
+    driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled", within_ms=2_000))
     for killed in ([kill("its job gave the slot back" if isinstance(hurry, FreeSlots) else "its TaskManager was stopped")], []):
         said = driver.say(JM0, hurry) if isinstance(hurry, FreeSlots) else driver.local(hurry)
         assert [each for each in said if isinstance(each, Do)] == killed
@@ -428,7 +436,8 @@ BODIES: dict[str, tuple[str, Any]] = {
     "deploy": (JM0, DeployTasks(tasks=[DeployTask(
         allocation="al", attempt="j/w/0/1", acceptance="ac", spec=spec_of(), start_timeout_ms=1, run_timeout_ms=1
     )])),
-    "cancel": (JM0, CancelTasks(attempts=["j/t/0/1"], reason="no")),
+    "cancel": (JM0, CancelTasks(attempts=["j/t/0/1"], reason="no", within_ms=2_000)),
+    "restart": (JM0, CancelTasks(attempts=["j/t/0/1"], reason="no")),
     "free": (JM0, FreeSlots(allocations=["al"])),
     "ready": ("", SlotReady(slot=0)),
     "replacing": ("", SlotReplacing(slot=0, reason="old")),

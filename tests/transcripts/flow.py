@@ -21,6 +21,7 @@ FIELDS = (
     "slot",
     "slots",
     "reason",
+    "within_ms",
     "problem",
     "position",
     "cause",
@@ -98,7 +99,7 @@ def _fields(body: dict[str, Any]) -> str:
     told = [str(body["job"])] if body.get("job") else []
     for name in FIELDS[1:]:
         value = body.get(name)
-        if value is None or value == "" or isinstance(value, (list, bool)):
+        if value is None or value == "" or isinstance(value, (list, bool)) or (name == "within_ms" and not value):
             continue
         if isinstance(value, dict):
             if not {"message", "progress"} & value.keys():

@@ -30,6 +30,9 @@ from .state import Job, State, move_job, move_subtask
 from .time_spent import spend, stopped
 from .timers import is_due, set_timer
 
+ASKED_MS = 2_000
+"""So long an attempt has to end by itself once it is asked to. It is asked where its job ends or rests. Where its subtask is to run again,
+or has finished with another attempt, it is killed at once: somebody waits for its slot."""
 PART_MS = 5_000
 """So long a gang of which a part has slots waits for the others, which were granted with them. They are offered within a tick or two."""
 
@@ -81,7 +84,8 @@ def settle(
     if job.status in ENDING_JOB and before not in ENDING_JOB:
         _forget_waiting(state, job, at_ms)
         canceled = job.status is JobStatus.CANCELLING
-        yield from cancel_attempts(state, job, "the job is canceled" if canceled else "another task of the job failed", at_ms)
+        reason = "the job is canceled" if canceled else "another task of the job failed"
+        yield from cancel_attempts(state, job, reason, at_ms, ASKED_MS)
     useless = _useless(job, idle)
     yield from free_slots(state, job, useless)  # from here on every slot that the job holds has an attempt
     yield from _request(state, job, useless)
@@ -188,8 +192,8 @@ def _forget_waiting(state: State, job: Job, at_ms: AtMs) -> None:
     set_timer(state, job)
 
 
-def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs) -> Iterator[Output]:
-    """Cancels what runs."""
+def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs, within_ms: int = 0) -> Iterator[Output]:
+    """Cancels what runs. `within_ms`: it is asked to end first, and has so long."""
     place = {name: number for number, name in enumerate(job.tasks)}
     held = [(place[slot.task], slot.subtask, slot.task) for slot in job.slots.values() if slot.task is not None]
     for _, index, name in sorted(dict.fromkeys(held)):
@@ -201,21 +205,23 @@ def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs) -> Iterato
             job.to_cancel.append((name, index, subtask.attempt))
             speculation.left(job, name, index)
             speculation.lose(job, name, index, at_ms)
-    yield from send_cancels(state, job, reason)
+    yield from send_cancels(state, job, reason, within_ms)
 
 
-def send_cancels(state: State, job: Job, reason: str) -> Iterator[Output]:
+def send_cancels(state: State, job: Job, reason: str, within_ms: int = 0) -> Iterator[Output]:
     """Cancels the attempts in `to_cancel` that have not ended meanwhile, all of one TaskManager in one message."""
-    plan, cancels = plan_of(state, job), dict[Scope, list[str]]()
+    plan, cancels, later = plan_of(state, job), dict[Scope, list[str]](), dict[Scope, bool]()
     for name, index, number in job.to_cancel:
         for its in (job.tasks[name].rows[index], job.of_seconds(name).rivals.get(index)):
             if its is not None and its.attempt == number and its.state is ExecutionState.CANCELING:
                 assert plan is not None, f"{job.id} has attempts and no plan"
                 attempt = attempt_name(job, task_folder(plan, name), index, number)
                 cancels.setdefault(its.task_manager, []).append(attempt)
+                later[its.task_manager] = job.slots[its.allocation or ""].takes_runs
     job.to_cancel = []
     for task_manager, attempts in cancels.items():
-        yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
+        given_ms = within_ms if later[task_manager] else 0
+        yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason, within_ms=given_ms))
 
 
 def _useless(job: Job, idle: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from millrace.core.topics import DISPATCHER
 
 from .failover import fail, unreadable
 from .plans import plan_of
-from .scheduling import advance, cancel_attempts
+from .scheduling import ASKED_MS, advance, cancel_attempts
 from .state import Job, State, move_job
 from .timers import set_timer
 
@@ -34,7 +34,7 @@ def suspend(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:  # [R34]
     move_job(job, JobStatus.SUSPENDED, at_ms)
     job.part_due_ms = None
     set_timer(state, job)
-    yield from cancel_attempts(state, job, REASON, at_ms)
+    yield from cancel_attempts(state, job, REASON, at_ms, ASKED_MS)
     yield from advance(state, job, at_ms, before)
 
 

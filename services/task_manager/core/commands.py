@@ -41,7 +41,7 @@ def on_deploy_tasks(state: State, body: DeployTasks, envelope: Envelope) -> Iter
 
 def on_cancel_tasks(state: State, body: CancelTasks, envelope: Envelope) -> Iterator[Output]:
     for attempt in body.attempts:
-        yield from slot_table.cancel(state, envelope.sender, attempt, body.reason)
+        yield from slot_table.cancel(state, envelope.sender, attempt, body.reason, body.within_ms)
 
 
 def on_free_slots(state: State, body: FreeSlots, envelope: Envelope) -> Iterator[Output]:

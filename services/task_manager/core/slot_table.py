@@ -34,10 +34,6 @@ from millrace.core.topics import RESOURCE_MANAGER, Scope, shard_scope
 from .state import Attempt, Slot, State
 
 OFFER_BYTES_MAX = 500_000
-ASKED_MS = 2_000
-"""So long an attempt that is canceled has to end by itself. Where others must not wait for it, it has no time."""
-
-
 BROKEN_MAX = 300  # characters of why a slot is broken: a report may tell of a thousand slots
 
 
@@ -94,11 +90,12 @@ def deploy(state: State, sender: Scope, task: DeployTask, now_ms: NowMs) -> Iter
     ))  # fmt: skip
 
 
-def cancel(state: State, sender: Scope, attempt: str, reason: str) -> Iterator[Output]:
-    """Asks an attempt to end, then kills it; it ends CANCELED unless it has ended before. One that is not known is over."""
+def cancel(state: State, sender: Scope, attempt: str, reason: str, within_ms: int) -> Iterator[Output]:
+    """Kills an attempt, after it was asked to end where it is given time; it ends CANCELED unless it has ended before. One that is not
+    known is over."""
     for number, slot in state.slots.items():
         if slot.attempt is not None and slot.attempt.id == attempt:
-            yield from _kill(state, number, slot, AttemptState.CANCELED, fault("killed", reason), ASKED_MS)
+            yield from _kill(state, number, slot, AttemptState.CANCELED, fault("killed", reason), within_ms)
             return
     yield Say(sender, TaskStateChanged(allocation="", attempt=attempt, state="CANCELED"))
 

@@ -195,7 +195,7 @@ class SlotOffer(WithProfile):
     cores: Cores = 0
     extras: Extras = empty(dict)
     takes_runs: bool = False
-    """Its TaskManager understands FolderRuns; those of 0.1.0 do not."""
+    """Its TaskManager understands FolderRuns, and the time of a CancelTasks; those of 0.1.0 do not."""
 
 
 class OfferSlots(Body):
@@ -288,6 +288,8 @@ class CancelTasks(Body):
     version: Literal[1] = 1
     attempts: list[str]
     reason: str
+    within_ms: Annotated[int, Field(exclude_if=lambda ms: not ms)] = 0
+    """They are asked to end by themselves first, and have so long; 0: killed at once. Not sent to a TaskManager of 0.1.0."""
 
 
 class OrderAttempts(Body):
