@@ -98,10 +98,33 @@ def test_a_retry_waits_in_the_queue_and_a_failed_attempt_has_computed() -> None:
     assert shown(at(shard, 1300)) == parts(queue=650, start=50, compute=100)
 
 
-def test_a_canceled_job_ends_its_attempts_while_it_publishes() -> None:
+def test_what_an_attempt_does_once_it_is_canceled_is_what_it_did_before() -> None:
+    """It may have two seconds to leave things in order: that was shown as the publication of a job that publishes nothing."""
     shard = running()
     at(shard, 1500)(jobs.CancelStartedJob(job="j"))
-    assert ended(at(shard, 1700).told("a1", "CANCELED")) == parts(queue=600, start=50, compute=350, publish=200)
+    assert shown(at(shard, 1600)) == parts(queue=600, start=50, compute=450)
+    assert ended(at(shard, 3500).told("a1", "CANCELED")) == parts(queue=600, start=50, compute=2350)
+
+
+def test_an_attempt_that_is_canceled_while_it_starts_has_started() -> None:
+    shard = Shard()
+    shard.start(ONE)
+    at(shard, 1100).offer("a1")
+    at(shard, 1150)(jobs.CancelStartedJob(job="j"))
+    assert ended(at(shard, 1200).told("a1", "CANCELED")) == parts(queue=600, start=100)
+
+
+def test_what_is_canceled_to_run_again_runs_until_it_has_ended() -> None:
+    shard = running()
+    at(shard, 1500)(jobs.SuspendJobs())
+    at(shard, 1700).told("a1", "CANCELED")
+    assert shown(at(shard, 1800)) == parts(queue=700, start=50, compute=550)
+
+
+def test_the_canceled_planning_of_a_job_is_planning() -> None:
+    shard = running(PLANNED)
+    at(shard, 1500)(jobs.CancelStartedJob(job="j"))
+    assert ended(at(shard, 1700).told("a1", "CANCELED")) == parts(queue=600, start=50, plan=550)
 
 
 @pytest.mark.parametrize(

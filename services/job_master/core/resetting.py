@@ -22,7 +22,6 @@ from .execution_graph import withdraw
 from .plans import running_plan
 from .publication import forget_result, forget_schemas
 from .state import Job, State, move_subtask
-from .time_spent import stopped
 from .timers import set_timer
 
 Place = tuple[str, int]
@@ -101,7 +100,6 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
         task = job.tasks[name]
         row = task.rows[index]
         if row.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
-            stopped(job, row)
             move_subtask(row, ExecutionState.CANCELING)
             row.canceling_ms = at_ms
             job.to_cancel.append((name, index, row.attempt))

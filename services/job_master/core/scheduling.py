@@ -27,7 +27,7 @@ from .reporting import attempt_state_changed, job_ended, job_state_changed, repo
 from .rescaling import rescale
 from .slot_pool import free_slots, request_slots, wants_by_profile
 from .state import Job, State, move_job, move_subtask
-from .time_spent import spend, stopped
+from .time_spent import spend
 from .timers import is_due, set_timer
 
 ASKED_MS = 2_000
@@ -199,7 +199,6 @@ def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs, within_ms:
     for _, index, name in sorted(dict.fromkeys(held)):
         subtask = job.tasks[name].rows[index]
         if subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
-            stopped(job, subtask)
             move_subtask(subtask, ExecutionState.CANCELING)
             subtask.canceling_ms = at_ms
             job.to_cancel.append((name, index, subtask.attempt))

@@ -173,7 +173,6 @@ def lose(job: Job, name: str, index: int, at_ms: AtMs) -> None:  # [R38]
     """The subtask's rival, if it has one that lives, is canceled: `scheduling.send_cancels` sends that."""
     rival = job.of_seconds(name).rivals.get(index)
     if rival is not None and rival.state in LIVE:
-        stopped(job, rival)
         rival.state, rival.canceling_ms = ExecutionState.CANCELING, at_ms
         job.to_cancel.append((name, index, rival.attempt))
 

@@ -183,7 +183,7 @@ class TimeSpent:
 
     until_ms: AtMs  # what was before is in `ms`
     phase: str = "queue"  # of the time since then
-    running: int = 0  # subtasks that are RUNNING
+    running: int = 0  # attempts that run, see `runs`
     ms: dict[str, int] = field(default_factory=dict)  # phase -> ms; the sum is `until_ms` less the job's `accepted_ms`
     ran: dict[str, int] = field(default_factory=dict)  # what attempts that are over did with their own time -> ms, all together
 
@@ -316,6 +316,11 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
         subtask.listed = ()
 
 
+def runs(attempt: Subtask | Rival) -> bool:
+    """Whether it has begun, and has not ended: what is canceled may do something meanwhile."""
+    return attempt.state is ExecutionState.RUNNING or (attempt.state is ExecutionState.CANCELING and attempt.running_ms != NEVER)
+
+
 def place_job(kept: str) -> str:
     """The acceptance whose attempt left something there in the exchange."""
     return kept.partition("/")[0]
@@ -390,9 +395,8 @@ def _check_inspections(state: State) -> None:
 def _check_spent(job: Job) -> None:
     if (spent := job.spent) is None:
         return
-    states = [row.state for task in job.tasks.values() for row in task.rows.values()]
-    states += [rival.state for its in job.seconds.values() for rival in its.rivals.values()]
-    running = states.count(ExecutionState.RUNNING)
+    running = sum(runs(row) for task in job.tasks.values() for row in task.rows.values())
+    running += sum(runs(rival) for its in job.seconds.values() for rival in its.rivals.values())
     assert spent.running == running, f"{job.id}: {spent.running} attempts are counted, {running} run"
     whole = spent.until_ms - job.accepted_ms
     assert sum(spent.ms.values()) == whole, f"{job.id}: {spent.ms} are not the {whole} ms since it was accepted"

@@ -1,8 +1,8 @@
 """Where a job's time goes, for `show`: each moment since it was accepted belongs to one phase.
 
-The job's state decides the phase until the next record about it. The order is fixed: attempts run; else a subtask waits for a slot or for
-its retry; else attempts start; else outputs are committed. So the parts sum to the whole, however attempts overlap. The time in which
-attempts ran is divided as attempts that are over divided theirs.
+The job's state decides the phase until the next record about it. The order is fixed: attempts run, those among them that are canceled and
+have not ended; else a subtask waits for a slot or for its retry; else attempts start; else outputs are committed. So the parts sum to the
+whole, however attempts overlap. The time in which attempts ran is divided as attempts that are over divided theirs.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.attempts import AttemptReport
-from millrace.core.states import ENDING_JOB, ExecutionState
 
-from .state import Job, Rival, Subtask, Task, TimeSpent
+from .state import Job, Rival, Subtask, Task, TimeSpent, runs
 
 QUEUE, START, PLAN, RUN, PUBLISH = "queue", "start", "plan", "run", "publish"
 COMPUTE, EXCHANGE = "compute", "exchange"
@@ -45,8 +44,6 @@ def _add(parts: dict[str, int], phase: str, step_ms: int) -> None:
 
 
 def _phase(job: Job, spent: TimeSpent) -> str:
-    if job.status in ENDING_JOB:
-        return PUBLISH
     if spent.running:
         return PLAN if PLAN_TASK in job.tasks and not job.tasks[PLAN_TASK].finished else RUN
     if any(task.ready or task.retry or task.held for task in job.tasks.values()):
@@ -62,9 +59,9 @@ def began(job: Job, at_ms: AtMs) -> None:
 
 
 def stopped(job: Job, subtask: Subtask | Rival) -> None:
-    """Its attempt is about to leave RUNNING. `spend` follows in the same record."""
-    if job.spent is not None and subtask.state is ExecutionState.RUNNING:
-        job.spent.running -= 1
+    """Its attempt is about to be over. `spend` follows in the same record."""
+    if job.spent is not None and runs(subtask):
+        job.spent.running = max(0, job.spent.running - 1)  # in a snapshot of a build before, none counted that is canceled
 
 
 def note_attempt(job: Job, task: Task, subtask: Subtask | Rival, at_ms: AtMs, report: AttemptReport | None = None) -> None:

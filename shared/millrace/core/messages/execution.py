@@ -173,11 +173,11 @@ class TimeSpent(Open):
     plan_ms: int = 0
     """Planning attempts, and the analysis in others."""
     compute_ms: int = 0
-    """Spark's jobs and user code; also all that failed attempts did."""
+    """Spark's jobs and user code; also all that failed and canceled attempts did until they had ended."""
     exchange_ms: int = 0
     """Edges between attempts were opened and committed."""
     publish_ms: int = 0
-    """Ends of attempts were reported, sinks were moved to their paths; a job that failed or was canceled ended its attempts."""
+    """Ends of attempts were reported, sinks were moved to their paths."""
 
 
 class JobDetail(Open):
