@@ -62,6 +62,7 @@ class Book:
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
     speculative: dict[str, None] = field(default_factory=dict)  # jobs whose subtasks may have two attempts, on two TaskManagers
     mates: dict[str, None] = field(default_factory=dict)  # attempts that ran beside as many as they wait for
+    asked: dict[str, int] = field(default_factory=dict)  # attempts that were asked to end, and had begun -> ms until they had ended
     finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
     read: dict[str, list[str]] = field(default_factory=dict)  # attempt -> folders that it was given

@@ -67,6 +67,7 @@ class Timing:
     launch: tuple[int, int] = (5, 40)  # until the user's code runs
     run: tuple[int, int] = (10, 400)
     kill: tuple[int, int] = (2, 60)
+    asked: tuple[int, int] = (1, 2_600)  # from when it is asked to end until it has; it is killed where that is longer than it is given
     reset: tuple[int, int] = (10, 150)
     repair: tuple[int, int] = (1_000, 4_000)  # of a broken slot
     answer: tuple[int, int] = (1, 80)  # to an order to a running attempt
@@ -99,6 +100,8 @@ def all_finish(spec: dict[str, Any]) -> Behaviour:
 class Running:
     spec: dict[str, Any]
     living: Living
+    begun: bool = False  # the user's code
+    asked_ms: int | None = None  # when it was asked to end
     ends: bool = False  # its end is on its way
 
 
@@ -153,10 +156,31 @@ class SimulatedSlots:
             self._after(self._world.timing.launch, lambda: self._runs(effect.slot, running, behaviour))
 
     def kill(self, effect: KillAttempt) -> None:
+        """As the host does: it is asked to end only where code of the user has begun, and is over then, however it ends."""
         running = self._running.get(effect.slot)
-        if running is not None and running.living.attempt == effect.attempt and not running.ends:
-            running.ends = True
-            self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
+        if running is None or running.living.attempt != effect.attempt or running.ends:
+            return
+        if not effect.within_ms or not running.begun:
+            self._kill(effect.slot, running)
+        elif running.asked_ms is None:
+            running.asked_ms = self._world.clock.now_ms()
+            takes_ms = self._world.random.randint(*self._world.timing.asked)
+            due_ms = min(takes_ms, effect.within_ms)
+            self._after((due_ms, due_ms), lambda: self._obeys(effect.slot, running, takes_ms <= effect.within_ms))
+
+    def _obeys(self, slot: int, running: Running, by_itself: bool) -> None:
+        """What it has written until then stays where it is."""
+        if self._running.get(slot) is not running or running.ends:
+            return
+        stage(running.spec, running.living.attempt)
+        if by_itself:
+            self._end(slot, running, "killed")
+        else:
+            self._kill(slot, running)
+
+    def _kill(self, slot: int, running: Running) -> None:
+        running.ends = True
+        self._after(self._world.timing.kill, lambda: self._end(slot, running, "killed"))
 
     def order(self, effect: OrderAttempt) -> None:
         self._after(self._world.timing.answer, lambda: self._replies(effect))
@@ -215,6 +239,7 @@ class SimulatedSlots:
     def _runs(self, slot: int, running: Running, behaviour: Behaviour) -> None:
         if self._running.get(slot) is not running or running.ends:
             return
+        running.begun = True
         self._post(AttemptRunning(slot=slot, attempt=running.living.attempt))
         self._after(self._world.timing.progress, lambda: self._progresses(slot, running, 1))
         if behaviour.ends == "hang":
@@ -223,7 +248,7 @@ class SimulatedSlots:
         self._after(span, lambda: self._ends(slot, running, behaviour))
 
     def _ends(self, slot: int, running: Running, behaviour: Behaviour) -> None:
-        if self._running.get(slot) is not running or running.ends:
+        if self._running.get(slot) is not running or running.ends or running.asked_ms is not None:
             return
         if behaviour.mates and not self._world.book.met(running.spec["job"], running.living, behaviour.mates):
             self._after(self._world.timing.run, lambda: self._ends(slot, running, behaviour))
@@ -248,6 +273,8 @@ class SimulatedSlots:
         if self._running.get(slot) is not running:
             return  # its JVM died before it was killed, and it with it
         del self._running[slot]
+        if running.asked_ms is not None:
+            self._world.book.asked[running.living.attempt] = self._world.clock.now_ms() - running.asked_ms
         self._world.book.attempt_ended(running.spec, running.living, status == "finished")
         self._post(AttemptEnded(slot=slot, attempt=running.living.attempt, status=status, **told))
         if self._world.random.random() < self._world.timing.replaced:

@@ -84,6 +84,16 @@ def test_one_that_is_heard_and_reads_nothing_while_others_lose_their_logs_launch
     assert trial.done.done["one_way"] and trial.done.done["cut"]
 
 
+def test_attempts_that_are_asked_to_end_take_their_time() -> None:
+    """Jobs end, slots are free and staged output is deleted only after that."""
+    asked: list[int] = []
+    for seed in (3, 4):
+        trial = Trial(seed, faults=6, few=True, shape={"canceled": 0.9, "timing": Timing(run=(200, 2_500)), "stalls": 0.0})
+        trial.run()
+        asked += trial.cluster.world.book.asked.values()
+    assert any(200 < took_ms < 1_900 for took_ms in asked) and any(took_ms >= 2_000 for took_ms in asked), asked
+
+
 def test_nobody_else_starts_beside_a_living_attempt() -> None:
     """Not even who is not heard for a while; and beside a stray it is still the other one that counts."""
     book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}

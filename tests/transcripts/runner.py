@@ -35,6 +35,7 @@ CALM = Timing(
     launch=(20, 20),
     run=(100, 100),
     kill=(20, 20),
+    asked=(20, 20),
     reset=(30, 30),
     repair=(1_000, 1_000),
     replaced=0.0,
