@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from pydantic import BaseModel, ValidationError
+
 from millrace.core.jobgraph.compile import Plan, compile_graph, producers
-from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.model import JobGraph, Sink, Source, SparkApp
 from millrace.core.jobgraph.specs import attempt_spec, plan_spec
 from millrace.core.jobgraph.validate import validate
-from millrace.core.messages.attempts import AttemptReport
+from millrace.core.messages.attempts import AttemptReport, SinkSpec, SourceSpec, SparkAppSpec, VertexSpec
 from tests.core.of_jobgraph import Published, published
 
 FLIGHTS = {
@@ -239,3 +242,24 @@ def test_all_attempts_have_the_time_zone_in_which_the_job_was_planned() -> None:
 
     assert conf() == {"spark.sql.ansi.enabled": "true", zone: "Europe/Paris"}
     assert conf(conf={zone: "UTC"}) == {zone: "UTC"}, "what the job says goes first"
+
+
+@pytest.mark.parametrize("given, of_graph, of_spec", [
+    ({"format": "csv", "path": "/a", "options": {"header": "true"}, "schema": "a INT"}, Source, SourceSpec),
+    ({"format": "parquet", "path": "/out", "mode": "append", "options": {}}, Sink, SinkSpec),
+    ({"script": "etl.py", "args": ["--day", "1"]}, SparkApp, SparkAppSpec),
+])  # fmt: skip
+def test_an_attempt_is_given_what_the_graph_says_of_a_vertex(
+    given: dict[str, Any], of_graph: type[BaseModel], of_spec: type[BaseModel]
+) -> None:
+    fields = {field.alias or name for name, field in of_spec.model_fields.items()}
+    assert fields == {field.alias or name for name, field in of_graph.model_fields.items()} == set(given)
+    spec = of_spec.model_validate(of_graph.model_validate(given).model_dump(mode="json"))
+    assert spec.model_dump_json() == of_graph.model_validate(given).model_dump_json()
+    later = {**given, "later": 1}
+    assert of_spec.model_validate(later).model_dump(mode="json") == later, "a TaskManager bears what a later build says"
+
+
+def test_a_vertex_of_a_spec_is_no_free_object() -> None:
+    with pytest.raises(ValidationError):
+        VertexSpec(id="v", parallelism=1, inputs={}, source={"format": "csv", "path": ["/a"]})  # type: ignore[arg-type]  # that is the point

@@ -8,25 +8,21 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from millrace.core.jobgraph.model import Sink, Source, SparkApp
 from millrace.core.messages import attempts, progress
 
 from .asyncapi import _sentences
 
 MODELS = (
-    attempts.Decided, progress.AttemptProgress, attempts.Fault, Source, Sink, SparkApp, attempts.FolderRuns, attempts.InputSpec,
-    attempts.VertexSpec,
-    attempts.OutputSpec,
+    attempts.Decided, progress.AttemptProgress, attempts.Fault, attempts.FolderRuns, attempts.InputSpec,
+    attempts.SourceSpec, attempts.SinkSpec, attempts.SparkAppSpec, attempts.VertexSpec, attempts.OutputSpec,
     attempts.PinnedSource, attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.HeavyKey,
     attempts.HashReport, attempts.OutputReport, attempts.ResultRows,
     attempts.FilesLeft, attempts.OwnTime, attempts.AttemptReport,
 )  # fmt: skip
-AS_IN_THE_GRAPH = {"source": "Source", "sink": "Sink", "spark_app": "SparkApp"}
-"""Fields of VertexSpec that are free objects in the released schema: the job's graph has looked at them."""
 HEAD = '''\
 """Any process of a slot: what an attempt is given, what it reports, why it failed.
 
-Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts` and of the graph, for a slot's Python may have no
+Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts`, for a slot's Python may have no
 pydantic. A key that is NotRequired may be absent.
 """
 
@@ -48,14 +44,13 @@ def text() -> str:
 
 def _typed_dict(model: type[BaseModel]) -> str:
     lines = [f"class {model.__name__}(TypedDict):", f'    """{_sentences(model)}"""', ""]
-    of_graph = AS_IN_THE_GRAPH if model is attempts.VertexSpec else {}
     for name, field in model.model_fields.items():
-        lines.append(f"    {field.alias or name}: {_type_of(field, of_graph.get(name))}")
+        lines.append(f"    {field.alias or name}: {_type_of(field)}")
     return "\n".join(lines) + "\n"
 
 
-def _type_of(field: FieldInfo, of_graph: str | None) -> str:
-    written = _written(field.annotation) if of_graph is None else f"{of_graph} | None"
+def _type_of(field: FieldInfo) -> str:
+    written = _written(field.annotation)
     return written if field.is_required() else f"NotRequired[{written}]"
 
 

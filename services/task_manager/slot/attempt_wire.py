@@ -1,6 +1,6 @@
 """Any process of a slot: what an attempt is given, what it reports, why it failed.
 
-Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts` and of the graph, for a slot's Python may have no
+Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts`, for a slot's Python may have no
 pydantic. A key that is NotRequired may be absent.
 """
 
@@ -74,31 +74,6 @@ class Fault(TypedDict):
     progress: NotRequired[AttemptProgress | None]
 
 
-class Source(TypedDict):
-    """Reads data through one of Spark's readers."""
-
-    format: str
-    path: NotRequired[str | None]
-    options: NotRequired[dict[str, str]]
-    schema: NotRequired[str | None]
-
-
-class Sink(TypedDict):
-    """Writes its one input; nothing is seen at the path before all subtasks finished."""
-
-    format: Literal["parquet", "csv", "json", "orc", "text", "avro", "xml"]
-    path: str
-    mode: NotRequired[Literal["error", "overwrite", "append"]]
-    options: NotRequired[dict[str, str]]
-
-
-class SparkApp(TypedDict):
-    """An ordinary PySpark script, run as spark-submit runs it."""
-
-    script: str
-    args: NotRequired[list[str]]
-
-
 class FolderRuns(TypedDict):
     """The folders that all subtasks of a task wrote, in short: who reads of 1,000 is not told of each by name."""
 
@@ -121,15 +96,40 @@ class InputSpec(TypedDict):
     listed: NotRequired[bool]
 
 
+class SourceSpec(TypedDict):
+    """What is read by one of Spark's readers, as the graph has it."""
+
+    format: str
+    path: NotRequired[str | None]
+    options: NotRequired[dict[str, str]]
+    schema: NotRequired[str | None]
+
+
+class SinkSpec(TypedDict):
+    """Where the rows go in the end, as the graph has it."""
+
+    format: str
+    path: str
+    mode: NotRequired[str]
+    options: NotRequired[dict[str, str]]
+
+
+class SparkAppSpec(TypedDict):
+    """A script, as the graph has it."""
+
+    script: str
+    args: NotRequired[list[str]]
+
+
 class VertexSpec(TypedDict):
-    """One step; exactly one of source, sql, python, sink, spark_app is given, as the graph has it."""
+    """One step; exactly one of source, sql, python, sink, spark_app is given."""
 
     id: str
-    source: NotRequired[Source | None]
+    source: NotRequired[SourceSpec | None]
     sql: NotRequired[str | None]
     python: NotRequired[str | None]
-    sink: NotRequired[Sink | None]
-    spark_app: NotRequired[SparkApp | None]
+    sink: NotRequired[SinkSpec | None]
+    spark_app: NotRequired[SparkAppSpec | None]
     schema: NotRequired[str | None]
     parallelism: int
     copied: NotRequired[bool]

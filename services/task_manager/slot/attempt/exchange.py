@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, Sink
+from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, SinkSpec
 from . import frames
 from .errors import AttemptError
 from .exchange_files import Files, Folder
@@ -266,12 +266,12 @@ def check_sinks(session: Any, spec: AttemptSpec) -> None:
                 raise AttemptError("PATH_ALREADY_EXISTS", message, vertex=output["vertex"])
 
 
-def sinks_of(spec: AttemptSpec) -> dict[str, Sink]:
+def sinks_of(spec: AttemptSpec) -> dict[str, SinkSpec]:
     """The sinks by their vertices."""
     return {vertex["id"]: sink for vertex in spec["vertices"] if (sink := vertex.get("sink"))}
 
 
-def write_sink(df: Any, sink: Sink, folder: str) -> None:
+def write_sink(df: Any, sink: SinkSpec, folder: str) -> None:
     """Writes a sink's rows in its format into the attempt's own staging folder."""
     writer = df.write.format(sink["format"]).mode("overwrite")
     for key, value in {**_IN_PLACE, **(sink.get("options") or {})}.items():

@@ -14,7 +14,7 @@ import os
 import time
 from typing import Any, TypedDict
 
-from ..attempt_wire import AttemptSpec, Source, VertexSpec
+from ..attempt_wire import AttemptSpec, SourceSpec, VertexSpec
 from . import frames, shares
 
 INFERRED = ("csv", "json", "parquet", "orc")
@@ -57,7 +57,7 @@ class Findings:
         self.of_known_settings = True
         """Until user code ran in the session: it may have changed any setting."""
 
-    def open_source(self, session: Any, source: Source) -> Any:
+    def open_source(self, session: Any, source: SourceSpec) -> Any:
         """As `shares.open_source` opens it; its schema is not inferred where that is known."""
         if not self.of_known_settings or source.get("schema") or source["format"].lower() not in INFERRED:
             return shares.open_source(session, source)
@@ -135,7 +135,7 @@ class Findings:
             pass
 
 
-def _files(session: Any, source: Source) -> list[list[Any]] | None:
+def _files(session: Any, source: SourceSpec) -> list[list[Any]] | None:
     """The listing of the source. None: folders give columns, too, or it has no files, or Spark does not open it with any other schema.
     Whoever opens it as it is will meet what is wrong with it."""
     from pyspark.errors import PySparkException

@@ -16,7 +16,7 @@ import math
 import re
 from typing import Any
 
-from ..attempt_wire import PinnedSource, Source
+from ..attempt_wire import PinnedSource, SourceSpec
 from . import frames
 from .errors import AttemptError
 
@@ -27,7 +27,7 @@ _STATUS = re.compile(
 )
 
 
-def open_source(session: Any, source: Source, schema: str | None = None, paths: list[str] | None = None) -> Any:
+def open_source(session: Any, source: SourceSpec, schema: str | None = None, paths: list[str] | None = None) -> Any:
     """The DataFrame of a source as it stands; `schema` (Spark's JSON) goes before the source's own DDL, `paths` before its path."""
     reader = session._jsparkSession.read().format(source["format"])
     if schema is not None:
@@ -44,7 +44,7 @@ def open_source(session: Any, source: Source, schema: str | None = None, paths: 
     return frames.frame(reader.load(frames.sequence(session, paths)), session)
 
 
-def open_planned(session: Any, source: Source, schema: str, paths: list[str] | None = None) -> Any:
+def open_planned(session: Any, source: SourceSpec, schema: str, paths: list[str] | None = None) -> Any:
     """The DataFrame of a source with the columns that were planned, in their order. Given a schema, Spark puts partition
     columns last. Where it infers one, those that the files hold as well stay where the files have them."""
     return _in_order(open_source(session, source, schema, paths), schema)
@@ -61,7 +61,7 @@ def source_bytes(df: Any) -> int | None:
     return None if relation is None else int(relation.location().sizeInBytes())
 
 
-def pin(session: Any, vertex: str, source: Source, df: Any, parallelism: int) -> PinnedSource:
+def pin(session: Any, vertex: str, source: SourceSpec, df: Any, parallelism: int) -> PinnedSource:
     """What is pinned of the opened source `df` that n subtasks will share, or that several will read whole (parallelism 1). Raises
     AttemptError if it cannot be shared."""
     relation = file_relation(df)
@@ -86,7 +86,7 @@ def pin(session: Any, vertex: str, source: Source, df: Any, parallelism: int) ->
     return pinned
 
 
-def read_whole(session: Any, vertex: str, source: Source, pinned: PinnedSource) -> Any:
+def read_whole(session: Any, vertex: str, source: SourceSpec, pinned: PinnedSource) -> Any:
     """The DataFrame of a source that several subtasks read whole. Raises AttemptError SOURCE_CHANGED."""
     df = open_source(session, source, pinned["schema"])
     if _digest(file_relation(df)) != pinned["digest"]:  # of the list that will be read
@@ -103,7 +103,7 @@ def read_whole(session: Any, vertex: str, source: Source, pinned: PinnedSource) 
 def read_share(
     session: Any,
     vertex: str,
-    source: Source,
+    source: SourceSpec,
     pinned: PinnedSource,
     share: int,
     shares: int,
@@ -155,7 +155,7 @@ def read_share(
 
 
 def _scan(
-    session: Any, source: Source, pinned: PinnedSource, columns: list[str] | None = None, needed: str | None = None
+    session: Any, source: SourceSpec, pinned: PinnedSource, columns: list[str] | None = None, needed: str | None = None
 ) -> tuple[Any, Any]:
     """The pinned files as Spark's rows, one partition a split, in an order that depends on the pinned list alone."""
     own = frames.clone(session)
@@ -178,7 +178,7 @@ def _scan(
     return df, df._jdf.queryExecution().toRdd()
 
 
-def _open_pinned(session: Any, source: Source, pinned: PinnedSource) -> Any:
+def _open_pinned(session: Any, source: SourceSpec, pinned: PinnedSource) -> Any:
     """The pinned files and no others."""
     options = {key: value for key, value in (source.get("options") or {}).items() if key.lower() != "basepath"}
     if pinned["base"] is not None:
@@ -187,7 +187,7 @@ def _open_pinned(session: Any, source: Source, pinned: PinnedSource) -> Any:
     return open_planned(session, {**source, "options": options}, pinned["schema"], files)
 
 
-def _check_unchanged(session: Any, vertex: str, source: Source, pinned: PinnedSource) -> None:
+def _check_unchanged(session: Any, vertex: str, source: SourceSpec, pinned: PinnedSource) -> None:
     relation = file_relation(open_source(session, source, pinned["schema"]))
     now = {path: (length, mtime) for path, length, mtime in listing(relation)}
     then = {path: (length, mtime) for path, length, mtime in pinned["files"]}
@@ -233,7 +233,7 @@ def _digest(relation: Any) -> str:
     return hashlib.sha256(json.dumps(listing(relation)).encode()).hexdigest()
 
 
-def _base(relation: Any, vertex: str, source: Source) -> str | None:
+def _base(relation: Any, vertex: str, source: SourceSpec) -> str | None:
     if relation.partitionSchema().isEmpty():
         return None
     given = {key.lower(): value for key, value in (source.get("options") or {}).items()}.get("basepath")  # as Spark takes options

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..attempt_wire import AttemptSpec, InputSpec, Source, SparkApp, VertexSpec
+from ..attempt_wire import AttemptSpec, InputSpec, SourceSpec, SparkAppSpec, VertexSpec
 from . import exchange, frames, shares
 from .errors import PROGRESS, AttemptError
 from .findings import Findings
@@ -90,7 +90,7 @@ class Chain:
         with SPENT.at("exchange"):
             return exchange.read(self.session, edge)
 
-    def _source(self, vertex: VertexSpec, source: Source) -> Any:
+    def _source(self, vertex: VertexSpec, source: SourceSpec) -> Any:
         name, parallelism = vertex["id"], vertex["parallelism"]
         pinned = self.spec["pinned"].get(name)
         if pinned is None and (parallelism > 1 or vertex.get("copied")):
@@ -136,7 +136,7 @@ def runs_user_code(vertex: VertexSpec) -> bool:
     return bool(vertex.get("python") or vertex.get("spark_app"))
 
 
-def source_of(vertex: VertexSpec) -> Source | None:
+def source_of(vertex: VertexSpec) -> SourceSpec | None:
     """The source that a vertex is, with the columns that it declares; None: it is another kind."""
     source = vertex.get("source")
     if not source:
@@ -242,7 +242,7 @@ def check_declared(vertex: VertexSpec, df: Any) -> None:
         )
 
 
-def run_script(app: SparkApp, modules: str) -> None:
+def run_script(app: SparkAppSpec, modules: str) -> None:
     """Runs a script as spark-submit does: `__main__`, its arguments in `sys.argv`, its folder on `sys.path`.
 
     `sys.exit()` and `sys.exit(0)` are a good end; another code leaves as SystemExit.

@@ -202,15 +202,43 @@ class InputSpec(Open):
     """Each of these folders has a note of its files: one without it is not whole."""
 
 
+class SourceSpec(Open):
+    """What is read by one of Spark's readers, as the graph has it."""
+
+    format: str
+    path: str | None = None
+    options: dict[str, str] = empty(dict)
+    ddl: str | None = Field(default=None, alias="schema")
+    """The declared columns, as in CREATE TABLE."""
+
+
+class SinkSpec(Open):
+    """Where the rows go in the end, as the graph has it."""
+
+    format: str
+    path: str
+    mode: str = "error"
+    """error, overwrite or append."""
+    options: dict[str, str] = empty(dict)
+
+
+class SparkAppSpec(Open):
+    """A script, as the graph has it."""
+
+    script: str
+    """The name of its module."""
+    args: list[str] = empty(list)
+
+
 class VertexSpec(Open):
-    """One step; exactly one of source, sql, python, sink, spark_app is given, as the graph has it."""
+    """One step; exactly one of source, sql, python, sink, spark_app is given."""
 
     id: str
-    source: dict[str, Any] | None = None
+    source: SourceSpec | None = None
     sql: str | None = None
     python: str | None = None
-    sink: dict[str, Any] | None = None
-    spark_app: dict[str, Any] | None = None
+    sink: SinkSpec | None = None
+    spark_app: SparkAppSpec | None = None
     ddl: str | None = Field(default=None, alias="schema")
     """The declared columns, as in CREATE TABLE."""
     parallelism: int
