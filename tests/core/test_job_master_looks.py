@@ -155,7 +155,7 @@ def test_what_changes_all_subtasks_looks_at_each_a_few_times() -> None:
     assert looks(shard, says(0, "FINISHED")) <= 3 * MANY
     assert len(shard.job.tasks["v"].ready) == MANY - 1
     shard = first_runs(MANY)
-    assert looks(shard, jobs.CancelStartedJob(job="j"), D) <= 3 * MANY
+    assert looks(shard, jobs.CancelStartedJob(job="j"), D) <= 3 * MANY + 1, "one slot of the TaskManager: does it bear to be asked?"
 
 
 def test_an_attempt_that_reads_all_producers_has_each_looked_at_once() -> None:

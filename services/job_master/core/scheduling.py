@@ -209,17 +209,18 @@ def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs, within_ms:
 
 def send_cancels(state: State, job: Job, reason: str, within_ms: int = 0) -> Iterator[Output]:
     """Cancels the attempts in `to_cancel` that have not ended meanwhile, all of one TaskManager in one message."""
-    plan, cancels, later = plan_of(state, job), dict[Scope, list[str]](), dict[Scope, bool]()
+    plan, cancels, asked = plan_of(state, job), dict[Scope, list[str]](), dict[Scope, bool]()
     for name, index, number in job.to_cancel:
         for its in (job.tasks[name].rows[index], job.of_seconds(name).rivals.get(index)):
             if its is not None and its.attempt == number and its.state is ExecutionState.CANCELING:
                 assert plan is not None, f"{job.id} has attempts and no plan"
                 attempt = attempt_name(job, task_folder(plan, name), index, number)
+                if its.task_manager not in cancels:
+                    asked[its.task_manager] = job.slots[its.allocation or ""].takes_runs
                 cancels.setdefault(its.task_manager, []).append(attempt)
-                later[its.task_manager] = job.slots[its.allocation or ""].takes_runs
     job.to_cancel = []
     for task_manager, attempts in cancels.items():
-        given_ms = within_ms if later[task_manager] else 0
+        given_ms = within_ms if asked[task_manager] else 0
         yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason, within_ms=given_ms))
 
 
