@@ -281,6 +281,7 @@ def test_the_title_of_a_record_is_what_it_is_about() -> None:
     assert title(Recorded("t", 0, 1, 2, "k", b'{"a":' * 100_000)).type == "(no JSON object)"
     assert of({"job": "a", "status": "RUNNING"}) == ("(no type)", "status RUNNING", "", "a")
     assert of({"type": "DeadLetterRedriven", "letter": 3, "by": "me@host"})[1] == "letter 3 by me@host"
+    assert of({"type": "CancelTasks", "attempts": [], "reason": "no", "within_ms": 2_000})[1] == "reason no within_ms 2000"
     assert _leaf("SELECT '\x1b[31m'") == "SELECT '\\x1b[31m'"
     assert of([1]) == ("(no JSON object)", "3 bytes", "", None)
     refused = {"record": "Client", "offset": 4, "partition": 0, "refusal": {"reason": "no JSON"}}

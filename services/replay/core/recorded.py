@@ -121,7 +121,7 @@ class Title(NamedTuple):
 
 _SHOWN = (
     "status", "state", "kind", "task", "subtask", "attempt", "attempts", "slot", "slots", "allocation", "allocations",
-    "task_manager", "worker", "incarnation", "reason", "position", "problem", "mark", "shard", "host", "letter", "by",
+    "task_manager", "worker", "incarnation", "reason", "within_ms", "position", "problem", "mark", "shard", "host", "letter", "by",
 )  # fmt: skip
 _LONGEST = 60
 
