@@ -226,11 +226,11 @@ def test_a_change_that_wants_no_answer_waits_until_it_is_read_which_hosts_are_bl
     assert silently(driver, "block") == silently(driver, "unblock", "host-b") == silently(driver, "unblock") == []
     for number in range(UNANSWERED_MOST):
         assert silently(driver, "block", f"other-{number}") == []
-    assert len(driver.state.blocklist.kept) == UNANSWERED_MOST
+    assert len(driver.state.blocklist.unread) == UNANSWERED_MOST
     own = BlockedHost(host=A, since_ms=1, until_ms=None)
     driver.core(BlocklistRead(hosts=[own]))
     assert A not in driver.state.blocklist.hosts and "other-0" in driver.state.blocklist.hosts
-    assert not driver.state.blocklist.kept
+    assert not driver.state.blocklist.unread
 
 
 def test_while_etcd_is_silent_who_blocks_a_host_is_told_that_and_it_is_not_the_resource_manager() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.machine import Configured
 from millrace.core.messages import client, processes
 from millrace.core.messages.base import Body
 from millrace.core.messages.progress import ReportOrder
 from millrace.core.messages.slots import AnswerClient, AnswerFound, OrderAttempts
 from services.replay.core.recorded import Recorded
 from services.replay.core.redaction import masked, redacted, tokens, walk
+from services.resource_manager.core.placement import PLACEMENTS
 
 TOKEN = tokens(b"key")
 GRAPH = {
@@ -63,6 +65,23 @@ def test_an_owners_name_that_is_spelt_like_a_field_is_a_name() -> None:
         "outputs": {"rows": {"schema": TOKEN("secret"), "rows": 0}}, "key_types": {"job": [TOKEN("secret")]},
         "tasks": tasks,
     }  # fmt: skip
+
+
+def test_what_is_kept_by_hosts_is_kept_by_tokens() -> None:
+    change = {"type": "AskBlocklist", "host": "secret-1", "reason": "secret"}
+    blocked = {"hosts": {"secret-1": {"by": "secret"}}, "unread": {"secret-1": change}}
+    resource_manager = {"blocklist": blocked, "warm": {"1024": {"a/0": ["a", 0]}}}
+    found = walk({"state": resource_manager, "unsent": {"secret-1": change, "": {"type": "Query", "what": "deregister"}}}, TOKEN)
+    assert "secret" not in json.dumps(found)
+    blocklist = found["state"]["blocklist"]
+    assert [*blocklist["hosts"]] == [*blocklist["unread"]] == [blocklist["unread"][TOKEN("secret-1")]["host"]] == [TOKEN("secret-1")]
+    assert [*found["unsent"]] == [TOKEN("secret-1"), ""] and found["unsent"][""] == {"type": "Query", "what": "deregister"}
+    assert found["state"]["warm"] == resource_manager["warm"]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_setting_that_decides_by_a_word_stays(placement: str) -> None:
+    assert walk(Configured({"slots_placement": placement}).settings, TOKEN) == {"slots_placement": placement}
 
 
 def test_a_list_under_the_name_of_a_map_has_fields() -> None:

@@ -350,7 +350,7 @@ def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) 
     if RESOURCE_MANAGER in state.received_from:
         yield from forward(state, kept, envelope, RESOURCE_MANAGER, body, changes=what != "list")
     elif what != "list" and not request.reply_to:
-        unsent.keep(state, f"blocklist/{body.host}", body)
+        unsent.keep(state, body.host, body)
     else:
         yield from refuse(request, "busy", UNHEARD)
 

@@ -324,7 +324,7 @@ class State:
     asked: dict[int, ForwardedRequest] = field(default_factory=dict)
     # Requests forwarded in this generation.
     questions: int = 0
-    # What it is about -> the newest such change, for a ResourceManager that was not heard yet. At most UNANSWERED_MOST.
+    # Host, or "" -> the newest such change, for a ResourceManager that was not heard yet. At most UNANSWERED_MOST.
     unsent: dict[str, Query | AskBlocklist] = field(default_factory=dict)
     # Scope -> since when one that was asked has not answered.
     silent: dict[str, Silence] = field(default_factory=dict)

@@ -13,11 +13,12 @@ from millrace.core.topics import RESOURCE_MANAGER
 
 from .state import State
 
-WORKERS = "workers"
+WORKERS = ""
+"""What a change is about that is about no host: the TaskManagers of the provider."""
 
 
 def keep(state: State, what: str, change: Query | AskBlocklist) -> None:  # [R37]
-    """The newest one of `what`, in the place of one before. Too many others leave no room for it."""
+    """The newest one of `what`, a host or WORKERS, in the place of one before. Too many others leave no room for it."""
     state.unsent.pop(what, None)
     if len(state.unsent) < UNANSWERED_MOST:
         state.unsent[what] = change

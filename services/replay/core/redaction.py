@@ -28,10 +28,10 @@ KEPT = frozenset({
     "leader", "life", "listed", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state",
     "states", "status", "strategy", "task", "task_manager", "task_managers", "through", "to", "topic", "type", "vertex", "vertices",
     "waiting", "what", "who", "schedule", "cron", "time_zone", "missed", "overlap", "change", "due", "last", "last_job", "due_job",
-    "group", "profile", "places", "planned_by", "kept", "kept_from",
+    "group", "profile", "places", "planned_by", "kept", "kept_from", "slots_placement",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
-KEPT_WHOLE = frozenset({"allocations", "free", "kept_of", "queues", "spare", "starts_to_send"})
+KEPT_WHOLE = frozenset({"allocations", "free", "kept_of", "queues", "spare", "starts_to_send", "warm"})
 """Fields that hold nothing but ids, however deep."""
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
@@ -42,6 +42,8 @@ MAPS = frozenset({
     "task_managers", "tasks", "tenants", "vertices", "wants",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
+OF_HOSTS = frozenset({"hosts", "unread", "unsent"})
+"""Fields that are kept by the names of hosts, which go."""
 REASONS = frozenset({
     "CancelTasks", "DisconnectTaskManager", "JobQueued", "JobWaiting", "NotEnoughResources", "ReleaseTaskManager", "TaskManagerGone",
     "TaskManagerLost",
@@ -123,6 +125,8 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
             return {**{name: walk(inner, token, name) for name, inner in value.items()}, **told}
         if value.get("type") == "UploadLog" or value.get("do") == "upload":  # which log a client asks for may be any text
             value = {**value, "log": token(str(value.get("log")))}
+        if field in OF_HOSTS:
+            return {token(name): walk(inner, token) for name, inner in value.items()}
         if field in MAPS:
             return {name: _edge(inner, token) if field == "inputs" else walk(inner, token) for name, inner in value.items()}
         return _fields(value, token)

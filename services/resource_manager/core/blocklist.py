@@ -66,9 +66,9 @@ def on_ask_blocklist(state: State, body: AskBlocklist, envelope: Envelope) -> Ou
 
 def _keep(known: Blocklist, body: AskBlocklist) -> None:
     """Until it is read which hosts are blocked."""
-    known.kept.pop(body.host, None)
-    if len(known.kept) < UNANSWERED_MOST:
-        known.kept[body.host] = body
+    known.unread.pop(body.host, None)
+    if len(known.unread) < UNANSWERED_MOST:
+        known.unread[body.host] = body
 
 
 def _asked_for(body: AskBlocklist, envelope: Envelope) -> Blocked:
@@ -160,8 +160,8 @@ def on_blocklist_read(state: State, body: BlocklistRead, envelope: Envelope) -> 
     for host in over:
         yield _store(state, host)
     yield from _changed(state, envelope.at_ms)
-    kept, state.blocklist.kept = state.blocklist.kept, {}
-    for change in kept.values():
+    unread, state.blocklist.unread = state.blocklist.unread, {}
+    for change in unread.values():
         yield from on_ask_blocklist(state, change, envelope)
 
 

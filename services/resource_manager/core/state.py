@@ -212,7 +212,7 @@ class Blocklist:
     changes: int = 0  # BlocklistChanged events
     writes: int = 0  # StoreBlock effects
     # Host -> the newest change while it is read, of those that want no answer. At most UNANSWERED_MOST.
-    kept: dict[str, AskBlocklist] = field(default_factory=dict)
+    unread: dict[str, AskBlocklist] = field(default_factory=dict)
     # Number of a StoreBlock -> the client that is answered when it is done. At most ANSWERS_MOST, and more of those that want no answer.
     answers: dict[int, AskBlocklist] = field(default_factory=dict)
     due: dict[int, NowMs] = field(default_factory=dict)  # of these, when the client is answered without etcd; none where it has been
