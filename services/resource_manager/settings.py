@@ -54,9 +54,9 @@ class ResourceManagerSettings(ServiceSettings):
 
     slots_placement: Literal["warmest", "longest_free", "packed", "spread"] = Field(
         DEFAULTS.slots_placement,  # type: ignore[arg-type]  # one of them
-        description="Which of the free slots of a size a job gets. warmest: the one that finished an attempt last, and has the same JVM "
-        "since, else the one that is free for longest; longest_free: always that one; packed: one of the TaskManager of which most is in "
-        "use, so that others are idle; spread: one of that of which least is.",
+        description="Which of the free slots of a size a job gets. warmest: the one whose JVM has finished most attempts since one failed, "
+        "without such a one the one that is free for longest; longest_free: always that one; packed: one of the TaskManager of which most "
+        "is in use, so that others are idle; spread: one of that of which least is.",
     )
     not_enough_resources_ms: int | None = Field(
         None,

@@ -88,7 +88,7 @@ class Driver:
         assert found is not None
         return found
 
-    def free(self, scope: str = TM_A, slot: int = 0, state: Any = "FREE", warm: bool = False) -> list[Any]:
+    def free(self, scope: str = TM_A, slot: int = 0, state: Any = "FREE", warm: int = 0) -> list[Any]:
         return self.say(scope, SlotFreed(slot=slot, allocation=self.allocation(scope, slot), state=state, warm=warm))
 
 

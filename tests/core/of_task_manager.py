@@ -99,7 +99,7 @@ class Driver:
         return self.local(AttemptEnded(slot=0, attempt=attempt, status=status, **more))
 
 
-def freed(state: Any = "FREE", slot: int = 0, allocation: str = "al", warm: bool = False) -> Say:
+def freed(state: Any = "FREE", slot: int = 0, allocation: str = "al", warm: int = 0) -> Say:
     return Say(RM, SlotFreed(slot=slot, allocation=allocation, state=state, warm=warm))
 
 

@@ -59,18 +59,27 @@ def test_what_was_freed_counts(placement: str, next_one: str) -> None:
     assert [name for _, name in grants(driver.ask("k"))] == [next_one]
 
 
-def test_one_job_after_the_other_gets_the_slot_that_finished_an_attempt_last() -> None:
+def test_one_job_after_the_other_gets_the_slot_whose_jvm_has_finished_most() -> None:
     driver = cluster("warmest", 1)
     driver.ask("j", 3)
     driver.ask("j", 0)
-    for scope, warm in ((TM_C, True), (TM_A, True), (TM_B, False)):
+    for scope, warm in ((TM_A, 2), (TM_C, 1), (TM_B, 0)):
         driver.free(scope, warm=warm)
-    for _ in range(2):
-        assert grants(driver.ask("k")) == [("k", "a")], "of the warm ones that which was freed last"
+    for finished in (3, 4):
+        assert grants(driver.ask("k")) == [("k", "a")], "though c was freed later"
         driver.ask("k", 0)
-        driver.free(TM_A, warm=True)
+        driver.free(TM_A, warm=finished)
     assert grants(driver.ask("l", 3)) == [("l", "a"), ("l", "c"), ("l", "b")]
     assert driver.state.warm == {}
+
+
+def test_of_slots_that_are_equally_warm_the_one_freed_last_goes_first() -> None:
+    driver = cluster("warmest", 1)
+    driver.ask("j", 3)
+    driver.ask("j", 0)
+    for scope in (TM_C, TM_A, TM_B):
+        driver.free(scope, warm=16)
+    assert grants(driver.ask("k", 2)) == [("k", "b"), ("k", "a")]
 
 
 def test_a_slot_whose_attempt_failed_or_whose_jvm_is_new_has_its_turn() -> None:
@@ -80,8 +89,8 @@ def test_a_slot_whose_attempt_failed_or_whose_jvm_is_new_has_its_turn() -> None:
     driver.free(TM_A)
     assert grants(driver.ask("k")) == [("k", "b")], "a failed: were it taken again and again, a broken machine would fail all"
     driver.ask("k", 0)
-    driver.free(TM_B, warm=True)
-    assert driver.state.warm == {Profile(1024): {slot_key("b", 0): ("b", 0)}}
+    driver.free(TM_B, warm=1)
+    assert driver.state.warm == {Profile(1024): {1: {slot_key("b", 0): ("b", 0)}}}
     for state in ("STARTING", "FREE"):
         driver.say(TM_B, SlotReport(states=[ReportedSlot(slot=0, state=state)]))
     assert driver.state.warm == {}, "its JVM was replaced"

@@ -14,6 +14,7 @@ from millrace.core.messages.links import LINKS
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
     LOCAL_FACTS,
+    WARM_MOST,
     AllocateSlot,
     AttemptEnded,
     AttemptRunning,
@@ -167,7 +168,7 @@ def test_a_slot_whose_job_master_is_away_for_too_long_is_freed_but_not_one_in_wh
     driver.end()
     driver.local(SlotReady(slot=0))
     reason = "its JobMaster was silent for too long"
-    said = [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), freed(warm=True)]
+    said = [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), freed(warm=1)]
     assert driver.say(RM, FreeUnused(allocations=["al"])) == said and driver.slot() == "FREE"
 
 
@@ -177,21 +178,32 @@ def test_a_slot_is_free_when_its_reset_is_done():
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
     assert driver.slot() == "RELEASING"
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
-    assert driver.local(SlotReady(slot=0)) == [freed(warm=True)]
+    assert driver.local(SlotReady(slot=0)) == [freed(warm=1)]
 
 
 @pytest.mark.parametrize(("status", "replaced", "warm"), [
-    ("finished", False, True), ("failed", False, False), ("killed", False, False), ("finished", True, False),
+    ("finished", False, 2), ("failed", False, 0), ("killed", False, 0), ("finished", True, 0),
 ])  # fmt: skip
-def test_a_slot_is_warm_after_an_attempt_that_finished_in_the_jvm_that_it_still_has(status: str, replaced: bool, warm: bool) -> None:
+def test_a_slot_is_warm_after_an_attempt_that_finished_in_the_jvm_that_it_still_has(status: str, replaced: bool, warm: int) -> None:
     driver = Driver().run()
-    driver.end(status)
+    driver.end()
+    driver.local(SlotReady(slot=0))
+    driver.deploy("j/t/0/2")
+    driver.end(status, "j/t/0/2")
     if replaced:
         driver.local(SlotReplacing(slot=0, reason="it is not quiet"))
     driver.local(SlotReady(slot=0))
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == [freed(warm=warm)]
     driver.allocate(allocation="next")
     assert driver.say(JM0, FreeSlots(allocations=["next"])) == [freed(allocation="next", warm=warm)], "nothing ran in it since"
+
+
+def test_how_warm_a_slot_is_has_a_bound() -> None:
+    driver = Driver().run()
+    driver.state.slots[0].warm = WARM_MOST
+    driver.end()
+    driver.local(SlotReady(slot=0))
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == [freed(warm=WARM_MOST)]
 
 
 def test_an_attempt_in_a_freed_slot_is_killed_and_nobody_is_told():
@@ -207,7 +219,7 @@ def test_a_freed_slot_with_a_waiting_attempt_forgets_it():
     driver.end()
     driver.deploy("j/u/0/1")
     assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
-    assert driver.local(SlotReady(slot=0)) == [freed(warm=True)]
+    assert driver.local(SlotReady(slot=0)) == [freed(warm=1)]
 
 
 def test_a_jvm_that_goes_with_its_attempt_is_replaced_within_the_allocation():

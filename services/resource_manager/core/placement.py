@@ -1,10 +1,10 @@
 """Which of the free slots of a size a job gets. A policy over plain values.
 
-`warmest` takes the slot that was freed last, of those whose last attempt finished: its JVM has compiled what jobs do, and a cold one
-takes two to three times as long. Slots with a new JVM, or whose attempt failed, have their turn when no other is left: so a broken
-machine is not chosen again and again. `longest_free` takes all in turn. `packed` fills a TaskManager before the next one, so that the
-others are idle, and a provider may stop them. `spread` takes the TaskManager that has least to do, so that jobs share its disks and its
-network with few.
+`warmest` takes the slot whose JVM has finished most attempts since one failed, and of those alike the one that was freed last: it has
+compiled what jobs do, and a cold one takes two to three times as long. The one freed last alone would not do: of a job's two subtasks the
+colder slot ends later. Slots with a new JVM, or whose attempt failed, have their turn when no other is left: so a broken machine is not
+chosen again and again. `longest_free` takes all in turn. `packed` fills a TaskManager before the next one, so that the others are idle,
+and a provider may stop them. `spread` takes the TaskManager that has least to do, so that jobs share its disks and its network with few.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Use = tuple[int, int]
 SHARE = 1_000_000
 
 
-def place(free: Mapping[str, Free], warm: dict[str, Free], placement: str, use_of: Callable[[str], Use]) -> Free:
-    """One of `free`, which has the slot first that is free for longest: that one goes first among equals. `warm`: those of them whose last
-    attempt finished; it has the slot last that was freed last."""
+def place(free: Mapping[str, Free], warm: Mapping[int, dict[str, Free]], placement: str, use_of: Callable[[str], Use]) -> Free:
+    """One of `free`, which has the slot first that is free for longest: that one goes first among equals. `warm`: by the attempts that
+    their JVMs have finished, at most WARM_MOST, those of them that have; each has the slot last that was freed last."""
     if placement == WARMEST and warm:
-        return next(reversed(warm.values()))
+        return next(reversed(warm[max(warm)].values()))
     by = BY_USE.get(placement)
     if by is None:
         return next(iter(free.values()))

@@ -57,7 +57,8 @@ def on_slot_freed(state: State, body: SlotFreed, envelope: Envelope) -> Outputs:
         pace.note_freed(state, envelope.at_ms)
         yield from _change_and_publish(state, name, body.slot, SlotState(body.state), None, None, envelope.at_ms)
         if body.warm and slot.state is SlotState.FREE and not state.is_blocked(name):
-            state.warm.setdefault(slot.profile, {})[slot_key(name, body.slot)] = (name, body.slot)
+            slot.warm = body.warm
+            state.warm.setdefault(slot.profile, {}).setdefault(slot.warm, {})[slot_key(name, body.slot)] = (name, body.slot)
 
 
 def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
@@ -246,11 +247,18 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
 
 
 def _take_from_free(state: State, slot: Slot, key: str) -> None:
-    for groups in (state.free, state.warm):
-        group = groups.get(slot.profile, {})
-        group.pop(key, None)
-        if not group:
-            groups.pop(slot.profile, None)
+    group = state.free[slot.profile]
+    del group[key]
+    if not group:
+        del state.free[slot.profile]
+    if slot.warm:
+        levels = state.warm[slot.profile]
+        del levels[slot.warm][key]
+        if not levels[slot.warm]:
+            del levels[slot.warm]
+        if not levels:
+            del state.warm[slot.profile]
+        slot.warm = 0
 
 
 def _count(state: State, slot: Slot, by: int) -> None:

@@ -73,6 +73,7 @@ class Slot:
     broken: str | None = None  # why, of a BROKEN one
     # Of its last grant, where spans are made: since when the job lacked a slot, and when it was granted this one.
     waited: tuple[AtMs, AtMs] | None = None
+    warm: int = 0  # of a FREE one: attempts that its JVM has finished since one failed, at most WARM_MOST
 
 
 @dataclass
@@ -248,8 +249,8 @@ class State:
     turns: dict[Profile, Turn] = field(default_factory=dict)
     # Profile -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[Profile, dict[str, tuple[str, int]]] = field(default_factory=dict)
-    # Those of them whose last attempt finished, and whose JVM is the same; the last one freed is last. No group is empty.
-    warm: dict[Profile, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    # Profile -> Slot.warm -> those of them that are so warm, the last one freed is last. No group is empty.
+    warm: dict[Profile, dict[int, dict[str, tuple[str, int]]]] = field(default_factory=dict)
     spare: dict[str, None] = field(default_factory=dict)  # jobs that want slots for second attempts, as they asked
     # Waiting jobs whose shard has not been notified yet; all are in `waiting`.
     unnotified: Annotated[dict[str, None], formerly("unnotified", "untold")] = field(default_factory=dict)
@@ -368,7 +369,10 @@ def check(state: State) -> None:
     assert ending == {job: len(known.ending) for job, known in state.jobs.items() if known.ending}, (ending, state.jobs)
     assert free == {key: profile for profile, keys in state.free.items() for key in keys}
     assert all(state.free.values()) and all(state.warm.values()), "an empty group stays"
-    assert all(key in state.free[profile] for profile, keys in state.warm.items() for key in keys)
+    for profile, levels in state.warm.items():
+        for level, keys in levels.items():
+            assert keys and all(key in state.free[profile] for key in keys), "an empty group stays"
+            assert all(state.task_managers[name].slots[number].warm == level for name, number in keys.values())
     if state.waiting is None:  # a snapshot of which no record was folded
         state.waiting = waiting_of(state)
     assert state.waiting == waiting_of(state), (state.waiting, waiting_of(state))

@@ -15,6 +15,7 @@ from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.profiles import parts_of
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
+    WARM_MOST,
     AttemptEnded,
     DeployTask,
     FailSlot,
@@ -47,9 +48,9 @@ def allocate(state: State, job: str, shard: int, given: Sequence[SlotAllocation]
         slot = state.slots.get(each.slot)
         if slot is None or slot.state is SlotState.BROKEN or state.stop_due_ms is not None:
             # While this process stops, its slots are as good as broken: one that looked free would be given away again at once.
-            yield _freed(each.slot, each.allocation, SlotState.BROKEN, False)
+            yield _freed(each.slot, each.allocation, SlotState.BROKEN)
         elif slot.allocation is not None:
-            yield _freed(each.slot, each.allocation, SlotState.STARTING, False)
+            yield _freed(each.slot, each.allocation, SlotState.STARTING)
             yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(each.slot, slot)]))
         else:
             _move(state, slot, SlotState.ALLOCATED)
@@ -170,7 +171,7 @@ def ready(state: State, number: int) -> Iterator[Output]:
 def replacing(state: State, number: int) -> Iterator[Output]:
     """The JVM is being replaced. An attempt in it ends by an event of its own."""
     slot = state.slots[number]
-    slot.ready = slot.warm = False
+    slot.ready, slot.warm = False, 0
     if slot.state is SlotState.FREE:
         _move(state, slot, SlotState.STARTING)
         yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
@@ -179,7 +180,7 @@ def replacing(state: State, number: int) -> Iterator[Output]:
 def broken(state: State, number: int, reason: str) -> Iterator[Output]:
     """The slot cannot be started: its allocation is gone."""
     slot = state.slots[number]
-    slot.ready, slot.warm, slot.broken = False, False, reason[:BROKEN_MAX]
+    slot.ready, slot.warm, slot.broken = False, 0, reason[:BROKEN_MAX]
     if slot.allocation is None:
         if slot.state is not SlotState.BROKEN:
             _move(state, slot, SlotState.BROKEN)
@@ -215,8 +216,8 @@ def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
         AttemptState.LAUNCHED, AttemptState.RUNNING
     ):  # fmt: skip
         return
-    slot.warm = fact.status == "finished"
-    if slot.warm:
+    slot.warm = min(slot.warm + 1, WARM_MOST) if fact.status == "finished" else 0
+    if fact.status == "finished":
         yield from _end(state, slot, AttemptState.FINISHED, fact.report, None)
     elif attempt.kill is not None:
         yield from _end(state, slot, attempt.kill, None, attempt.error or fact.error)
@@ -388,7 +389,7 @@ def _release(state: State, number: int, slot: Slot, now: SlotState) -> Iterator[
     yield _freed(number, allocation, now, slot.warm)
 
 
-def _freed(number: int, allocation: str, now: SlotState, warm: bool) -> Say:
+def _freed(number: int, allocation: str, now: SlotState, warm: int = 0) -> Say:
     state: Any = now.value  # FREE, STARTING or BROKEN
     return Say(RESOURCE_MANAGER, SlotFreed(slot=number, allocation=allocation, state=state, warm=warm))
 

@@ -46,7 +46,7 @@ class Slot:
     shard: int = -1
     due_ms: NowMs | None = None  # ALLOCATED and never deployed on: when it is given back
     broken: str = ""  # why it could not be started the last time
-    warm: bool = False  # the last attempt finished, in the JVM that it has
+    warm: int = 0  # attempts that have finished in the JVM that it has since one did not, at most WARM_MOST
     attempt: Attempt | None = (
         None  # the last of this allocation; its ending is kept until the next, or until it is freed
     )

@@ -8,11 +8,14 @@ from pydantic import Field
 
 from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed, SlotStateReported
 from .attempts import AttemptReport, AttemptSpec, Fault
-from .base import Body, Part, empty, unless_set
+from .base import Body, Part, empty
 from .jobs import SlotSpec
 from .processes import AnyAnswer, AnyAsk
 from .profiles import Cores, Extras, WithProfile
 from .progress import AttemptProgress, AttemptStatus, Order
+
+WARM_MOST = 16
+"""Attempts after which a JVM hardly gets faster."""
 
 # TaskManager -> ResourceManager
 
@@ -64,8 +67,8 @@ class SlotFreed(Body):
     allocation: str
     state: SlotStateFreed = "FREE"
     """What the slot is now."""
-    warm: Annotated[bool, Field(exclude_if=unless_set)] = False
-    """Its last attempt finished, in the JVM that it has: the next one meets compiled code."""
+    warm: Annotated[int, Field(exclude_if=lambda finished: not finished)] = 0
+    """So many attempts have finished in the JVM that it has, one after the other, at most WARM_MOST: the next one meets compiled code."""
 
 
 class SlotUnused(Body):
