@@ -1,7 +1,7 @@
 """Which of the free slots of a size a job gets. A policy over plain values.
 
-`warmest` takes the slot whose JVM has finished most attempts since one failed, and of those alike the one that was freed last: it has
-compiled what jobs do, and a cold one takes two to three times as long. The one freed last alone would not do: of a job's two subtasks the
+`warmest` takes the slot whose JVM has finished most attempts since one failed, and of those alike the one that was freed last. It has
+compiled what jobs do; a cold one takes two to three times as long. The one freed last alone would not do: of a job's two subtasks the
 colder slot ends later. Slots with a new JVM, or whose attempt failed, have their turn when no other is left: so a broken machine is not
 chosen again and again. `longest_free` takes all in turn. `packed` fills a TaskManager before the next one, so that the others are idle,
 and a provider may stop them. `spread` takes the TaskManager that has least to do, so that jobs share its disks and its network with few.
