@@ -10,6 +10,7 @@ from tests.replay.simulated import STANDBY
 from tests.simulation import workload
 from tests.simulation.audit import audit
 from tests.simulation.cluster import CONTROL, Cluster
+from tests.simulation.deaths import one_dies
 from tests.simulation.slots import Behaviour, Script, report
 from tests.simulation.trial import quiet_logs
 
@@ -48,13 +49,7 @@ def uneven_edges(seed: int) -> Cluster:
     for job in JOBS:
         cluster.client.submit(job, workload.wide(job, WIDE, restart=full if job == "again" else {"attempts": 20, "delay_ms": 100}))
     cluster.run(most_ms=chance.randint(100, 1_500))
-    happens = chance.choice(("leader", "task-manager", "nothing"))
-    if happens == "leader":
-        cluster.kill(next(name for name in ("job-master#1", STANDBY) if cluster.processes[name].leads("job-master/0")))
-    elif happens == "task-manager":
-        cluster.kill(dies := f"task-manager/{chance.choice((1, 2))}")
-        cluster.run(most_ms=2_000)
-        cluster.start(dies)
+    one_dies(cluster, chance)
     cluster.run(lambda: cluster.ended(*JOBS), most_ms=90_000)
     assert {*cluster.statuses().values()} == {"FINISHED"}, f"{cluster.statuses()}"
     for job in JOBS:

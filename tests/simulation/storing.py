@@ -13,6 +13,7 @@ from tests.replay.simulated import STANDBY
 from tests.simulation import workload
 from tests.simulation.audit import audit
 from tests.simulation.cluster import CONTROL, Cluster
+from tests.simulation.deaths import one_dies
 from tests.simulation.slots import Behaviour
 from tests.simulation.trial import quiet_logs
 
@@ -39,13 +40,7 @@ def storage_is_away(seed: int) -> None:
     for job in JOBS:
         cluster.client.submit(job, getattr(workload, job)(job, restart={"strategy": "none"}))
     cluster.run(most_ms=chance.randint(0, 15_000))
-    happens = chance.choice(("leader", "task-manager", "nothing"))
-    if happens == "leader":
-        cluster.kill(next(name for name in ("job-master#1", STANDBY) if cluster.processes[name].leads("job-master/0")))
-    elif happens == "task-manager":
-        cluster.kill(dies := f"task-manager/{chance.choice((1, 2))}")
-        cluster.run(most_ms=2_000)
-        cluster.start(dies)
+    one_dies(cluster, chance)
     cluster.run(most_ms=chance.randint(*AWAY_MS))
     over = [job for job in JOBS if cluster.ended(job)]
     assert not over, f"[R28]: {over} ended while storage could not be written: {cluster.statuses()}"
