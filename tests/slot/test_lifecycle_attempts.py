@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 from pathlib import Path
@@ -50,6 +51,34 @@ def test_relative_paths_of_python_and_spark_are_the_attempts_own_folder(slot: Sl
     assert attempt.ended["status"] == "finished"
     assert list((attempt.work / "numbers").glob("*.parquet"))
     assert (attempt.work / "by_python").exists()
+
+
+def test_files_that_a_script_left_open_are_whole(slot: Slot) -> None:
+    """As Python writes them at its end: an attempt's process ends without that."""
+    attempt = slot.run("""
+        import csv, gzip
+        text = open("by_line.txt", "w")
+        rows = csv.writer(open("rows.csv", "w", newline=""))
+        packed = gzip.open("packed.gz", "wt")
+        text.write("one line\\n"), rows.writerow([1, "x"]), packed.write("packed\\n")
+        """)
+    assert attempt.ended["status"] == "finished"
+    assert (attempt.work / "by_line.txt").read_text() == "one line\n"
+    assert (attempt.work / "rows.csv").read_text() == "1,x\n"
+    assert gzip.decompress((attempt.work / "packed.gz").read_bytes()) == b"packed\n"
+
+
+def test_queries_that_come_by_turns_are_compiled_once(slot: Slot) -> None:
+    """More of them than Spark itself keeps generated code for."""
+    code = """
+        timing = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+        before = timing.getCount()
+        for n in range(55):  # two pieces each
+            spark.range(2).selectExpr(f"id + {n}").collect()
+        timing.getCount() - before
+        """
+    assert slot.value(code) > 100, "the least that Spark keeps"
+    assert slot.value(code) == 0
 
 
 def test_a_python_worker_prints_into_the_attempts_stderr(slot: Slot) -> None:

@@ -56,6 +56,9 @@ _DEFAULTS = {
     "spark.sql.ui.retainedExecutions": "10",
     "spark.streaming.ui.retainedBatches": "10",
     "spark.cleaner.periodicGC.interval": "24h",
+    # A query of six tables is 25 pieces of generated code. Spark keeps 100, so a slot that runs several queries by turns compiled
+    # them over and over, and Java began with each anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
