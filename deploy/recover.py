@@ -19,6 +19,7 @@ from millrace.core.cluster import short
 from millrace.core.fold import Diverged, Fold, Parked, ScopeState
 from millrace.core.machine import Machine, UnknownMessage
 from millrace.core.messages.records import Elected, Tick, UnknownRecord, decode
+from millrace.core.states import Recovery
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
@@ -31,7 +32,6 @@ from millrace.runtime.parked import ENDED_MOST, ParkedRecords
 from millrace.runtime.service import read_topology
 from millrace.runtime.snapshots import Pointer, folder, named, thaw
 from services.dispatcher.core.machine import Dispatcher
-from services.dispatcher.core.state import Recovery
 from services.dispatcher.restored import LedMeanwhile, missing, put_back
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager

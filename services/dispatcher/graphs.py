@@ -25,6 +25,7 @@ from millrace.core.messages.client import Problem
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.graphs import JobGraphAdded, JobGraphChanged, JobGraphRemoved
 from millrace.core.messages.records import Fact
+from millrace.core.states import Recovery
 from millrace.core.topics import DISPATCHER
 from millrace.io.interfaces import Change, Entry, Store, Txn, Unavailable, pages
 from millrace.io.storage.store import StorageError
@@ -34,7 +35,7 @@ from millrace.runtime.metrics import FENCED
 from millrace.runtime.performer import Fence, Refused
 
 from .core import submission
-from .core.state import Recovery, State
+from .core.state import State
 from .intake import Intake
 from .stored import JOBS, Unreadable, job_of, key_of, stored_of
 

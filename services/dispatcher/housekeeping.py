@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 import structlog
 
 from millrace.core.messages.base import parsed
+from millrace.core.states import Recovery
 from millrace.core.topics import DISPATCHER, TOPICS
 from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unavailable, pages
 from millrace.io.storage.store import Storage, StorageError, upload_path
@@ -26,7 +27,7 @@ from millrace.runtime.performer import Fence, Refused
 
 from .archivist import Archivist
 from .core.retirement import KEPT_AFTER_MS
-from .core.state import Recovery, State
+from .core.state import State
 from .kept_exchange import KeptExchange
 from .schedules.stored import in_use
 from .staging import Staging

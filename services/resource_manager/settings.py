@@ -77,7 +77,7 @@ class ResourceManagerSettings(ServiceSettings):
     )
     tenants: dict[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$")], TenantLimits] = Field(
         {},
-        description="Tenant, as a job's `tenant` names it -> `slots`, which its jobs may hold together at most, and `weight`, its share "
+        description="Tenant, as a job's `tenant` names it -> `slots`, which its jobs may hold together at most; and `weight`, its share "
         'while others wait (1 without it). "*" holds for each tenant that is not named, "" for jobs that name none.',
     )
     provider: str = Field(

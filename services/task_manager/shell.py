@@ -72,7 +72,7 @@ class Shell:
         self.inbox: Inbox | None = None
         self.slots: SlotsPort | None = None
         self._performer: InOrder | None = None
-        self._wall_ms = wall_ms() - clock()  # machine time begins with the wall clock's, and goes on with the monotonic one
+        self._wall_less_own_ms = wall_ms() - clock()  # machine time begins with the wall clock's, and goes on with the monotonic one
         self.inputs = Inputs()
         self._beats_to = topology.inbox(RESOURCE_MANAGER)
         self._acks: deque[tuple[int, bool]] = deque()  # which output Kafka has, and whether it was the ResourceManager's
@@ -215,7 +215,7 @@ class Shell:
     def _fold(self, record: Record, text: str | None = None) -> None:
         """The next record of the one input. `text`: its JSON, if it is there already."""
         assert self.replica is not None
-        stamp_ms = self._wall_ms + self.clock()
+        stamp_ms = self._wall_less_own_ms + self.clock()
         self.journal.write(self.replica.folded, stamp_ms, text or encode(record).decode())
         self._do(self.replica.record(stamp_ms, record))
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args
 
 import pytest
@@ -267,6 +268,12 @@ def test_all_handlers_are_of_one_style_and_nothing_else_has_their_names(service:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("on_"):
                 found[f"{path.stem}.{node.name}"] = [each.arg for each in node.args.args]
     handlers = {f"{each.__module__.rpartition('.')[2]}.{each.__name__}" for each in HANDLERS[service].values()}
+    bodies: dict[Any, list[type]] = {}
+    for body, handler in HANDLERS[service].items():
+        bodies.setdefault(handler, []).append(body)
+    for handler, classes in bodies.items():
+        taken = inspect.get_annotations(handler, eval_str=True)["body"]
+        assert set(get_args(taken) if isinstance(taken, UnionType) else (taken,)) == set(classes), handler
     assert {name: arguments for name, arguments in found.items() if arguments != ["state", "body", "envelope"]} == {}
     assert set(found) == handlers
 
@@ -350,11 +357,13 @@ def test_what_waits_for_what() -> None:
         named.value.value
         for path in sorted((ROOT / "services").glob("*/core/**/*.py"))
         for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Say"
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Say", "Publish")
         for named in call.keywords
-        if named.arg == "after" and isinstance(named.value, ast.Constant)
+        if named.arg == "after"
     ]
-    assert sorted(found) == sorted(WAITS.values()), "each is declared once, where it is said"
+    events = ["JobAccepted", "JobAccepted", "JobCancelling"]  # what a job's own events follow
+    assert set(events) <= types
+    assert sorted(found) == sorted([*WAITS.values(), *events]), "each is declared where it is said"
 
 
 def test_partitions_are_those_of_the_topology() -> None:

@@ -8,10 +8,10 @@ from millrace.core.machine import Born, Configured, Do, PeerBorn, Publish, Say, 
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.messages.links import LINKS
+from millrace.core.states import RECOVERY_TRANSITIONS, Recovery
 from millrace.core.topics import DISPATCHER
 from services.dispatcher.core import starting
 from services.dispatcher.core.machine import HANDLERS
-from services.dispatcher.core.state import RECOVERY_TRANSITIONS, Recovery
 from tests.core.of_dispatcher import (
     GRAPH,
     JOB,

@@ -13,13 +13,14 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages.effects import JobGraphKept, JobGraphStored, KeepJobGraph, PutJobGraph
 from millrace.core.messages.graphs import JobGraphAdded, JobGraphChanged, JobGraphRemoved
 from millrace.core.messages.records import Fact
+from millrace.core.states import Recovery
 from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.storage.store import Storage
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
 from millrace.runtime.performer import Fence, Refused
 from services.dispatcher.core import starting
-from services.dispatcher.core.state import Closing, EtcdLookup, JobRequest, LiveJob, Recovery, State
+from services.dispatcher.core.state import Closing, EtcdLookup, JobRequest, LiveJob, State
 from services.dispatcher.graphs import AGAIN_MS, SETTLE_MS, Listening
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore

@@ -16,6 +16,7 @@ from millrace.core.fold import ScopeState
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.schedules import PendingRun, ScheduleProgress, StoredSchedule
+from millrace.core.states import Recovery
 from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.storage.store import Entry, Storage, blob_path, upload_path
 from millrace.runtime import troubles
@@ -24,7 +25,7 @@ from millrace.runtime.inspection import FOLDER
 from millrace.runtime.performer import Fence, Refused
 from services.dispatcher import housekeeping
 from services.dispatcher.core.retirement import tombstone_of
-from services.dispatcher.core.state import EndedJob, LiveJob, Recovery, State
+from services.dispatcher.core.state import EndedJob, LiveJob, State
 from services.dispatcher.housekeeping import REPEATS_MS, Housekeeping
 from services.dispatcher.ports import JobStore
 from tests.core.of_dispatcher import stored

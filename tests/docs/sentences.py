@@ -13,7 +13,8 @@ from pathlib import Path
 WORDS_MOST = 35
 
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_TABLES_AND_HEADS = re.compile(r"^(?:\||#|<!--|    ).*$", re.MULTILINE)
+_HEADS = re.compile(r"^(?:#|<!--|    ).*$", re.MULTILINE)
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"``[^`]*``|`[^`]*`")
@@ -23,9 +24,10 @@ _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|etc|vs|cf)\.")
 
 
 def sentences(prose: str) -> Iterator[str]:
-    """The sentences of a text without tables, code blocks and headings. A blank line and a list's item end one, too."""
-    text = _TABLES_AND_HEADS.sub("", _FENCED.sub("", prose))
-    text = _NAMES.sub("NAME", _CODE.sub("NAME", _LINK.sub(_linked, text)))
+    """The sentences of a text without code blocks and headings. A blank line and a list's item end one, too; in a table a cell
+    and a semicolon, for cells are lists of phrases."""
+    text = _CODE.sub("NAME", _LINK.sub(_linked, _HEADS.sub("", _FENCED.sub("", prose))))
+    text = _NAMES.sub("NAME", _ROW.sub(lambda row: re.sub(r"\||; ", "\n\n", row.group()), text))
     text = _ABBREVIATIONS.sub(lambda match: match.group(1).replace(".", ""), text)
     for block in re.split(r"\n\s*\n", _LIST_ITEM.sub("\n\n", text)):
         for sentence in _END.split(" ".join(block.split()) + "\n"):

@@ -21,6 +21,7 @@ from millrace.core.states import (
     ATTEMPT_TRANSITIONS,
     EXECUTION_TRANSITIONS,
     JOB_TRANSITIONS,
+    RECOVERY_TRANSITIONS,
     ROLE_TRANSITIONS,
     SLOT_TRANSITIONS,
     WORKER_TRANSITIONS,
@@ -32,7 +33,6 @@ from millrace.runtime.metrics import TABLE as METRICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
 from millrace.runtime.traces import OF_ALL
 from millrace.runtime.traces import TABLE as SPANS
-from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
 from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings

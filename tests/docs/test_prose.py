@@ -51,7 +51,7 @@ A first one, e.g. this. And a `name.of.code`; a second one! (A third one?)
 It goes on
 over a line's end. etcd begins small. name: what a parameter is. [A link](somewhere.md) is its words, `a`, `b` and `c` one word.
 
-| a table. | has none. |
+| a table. | has phrases; and more. |
 
 - an item without an end
 - another one
@@ -64,6 +64,9 @@ over a line's end. etcd begins small. name: what a parameter is. [A link](somewh
         "etcd begins small",
         "name: what a parameter is",
         "A link is its words, NAME one word",
+        "a table",
+        "has phrases",
+        "and more",
         "an item without an end",
         "another one",
     ]

@@ -10,7 +10,7 @@ import yaml
 from millrace.core.clocks import NowMs
 from millrace.core.faults import CLASSES
 from millrace.core.jobgraph.model import JobGraph, Restart
-from millrace.core.jobgraph.restarts import ANY, FIELDS
+from millrace.core.jobgraph.restarts import FIELDS, MEMORY_ATTEMPTS
 from millrace.core.jobgraph.validate import validate
 from services.job_master.core.restarts import STRATEGIES
 from services.job_master.core.state import Job
@@ -43,8 +43,8 @@ def test_its_table_has_each_field_of_each_strategy_with_its_default() -> None:
         if field.strip():
             its[field.strip(" `")] = default.strip()
     defaults = {name: "no limit" if value is None else str(value) for name, value in Restart().model_dump().items()}
-    assert table.pop("these three") == {ANY: defaults[ANY]}
-    assert table == {name: {field: defaults[field] for field in fields if field != ANY} for name, fields in FIELDS.items()}
+    assert table.pop("these three") == {MEMORY_ATTEMPTS: defaults[MEMORY_ATTEMPTS]}
+    assert table == {name: {field: defaults[field] for field in fields if field != MEMORY_ATTEMPTS} for name, fields in FIELDS.items()}
     assert set(table) == set(STRATEGIES)
 
 

@@ -13,11 +13,12 @@ from millrace.core.cluster import place_of, short
 from millrace.core.machine import Do, Envelope, Output, Publish, Say
 from millrace.core.messages import client, effects, events, graphs, jobs
 from millrace.core.messages.base import parsed, written
+from millrace.core.states import Recovery
 from millrace.core.topics import shard_scope
 from millrace.core.trace_context import of_facts
 
 from . import answers, retirement, starting, submission, waiting
-from .state import JobRequest, Letter, Recovery, State, Submission, job_key
+from .state import JobRequest, Letter, State, Submission, job_key
 
 TOPIC = "etcd"
 SPOILT_MOST = 1_000

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from millrace.core.bounded import fitting
 from millrace.core.machine import Do, Envelope, Output
 from millrace.core.messages import client, effects
-from millrace.core.states import ENDED_JOB
+from millrace.core.states import ENDED_JOB, Recovery
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import shard_scope
 
 from .answers import allowed, refuse, reply
-from .state import EndedJob, Listing, LiveJob, Recovery, State
+from .state import EndedJob, Listing, LiveJob, State
 
 MOST = 16
 """Requests that wait for what etcd has of them: each may have all of it read."""

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from millrace.core.machine import Born, Do, Envelope, Output
 from millrace.core.messages import effects
+from millrace.core.states import Recovery, check_recovery
 
 from . import answers, changed_graphs, lookups, reports, retirement
-from .state import Recovery, State
+from .state import State
 
 Outputs = Iterator[Output]
 
 
 def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:  # [R24]
     """A new generation knows nothing: accepted jobs come back from etcd."""
-    state.recovery, state.unlisted_ms = Recovery.RUNNING, 0
+    _move(state, Recovery.RUNNING)
+    state.unlisted_ms = 0
     yield Do("jobs", effects.RecoverJobs(retained=state.settings.retained_jobs))
 
 
@@ -35,12 +37,17 @@ def on_jobs_recovered(state: State, body: effects.JobsRecovered, envelope: Envel
     yield from recover_next(state, envelope, body.through)
 
 
+def _move(state: State, recovery: Recovery) -> None:
+    check_recovery(state.recovery, recovery)
+    state.recovery = recovery
+
+
 def recover_next(state: State, envelope: Envelope, through: str | None) -> Outputs:
     """Asks for the next page. None: that was the last one."""
     if through is not None:
         yield Do("jobs", effects.RecoverJobs(after=through, retained=state.settings.retained_jobs))
         return
-    state.recovery = Recovery.DONE
+    _move(state, Recovery.DONE)
     state.ended = OrderedDict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
     retirement.forget_oldest(state)
     for job in [job for job in state.unverified_reports if job not in state.lookups]:

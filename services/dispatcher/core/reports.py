@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages import jobs
 from millrace.core.messages.effects import StoredJob
+from millrace.core.states import Recovery
 from millrace.core.topics import shard_scope
 
 from . import answers, questions, requirements
-from .state import Recovery, State
+from .state import State
 
 Outputs = Iterator[Output]
 

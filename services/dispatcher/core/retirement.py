@@ -12,8 +12,9 @@ from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.messages.jobs import JobEnded
+from millrace.core.states import Recovery
 
-from .state import EndedJob, LiveJob, Recovery, Settings, State
+from .state import EndedJob, LiveJob, Settings, State
 
 KEPT_AFTER_MS = 12 * 3_600_000
 """A repeat so long after a job's end leads to KeepJob, for those who delete tombstones. They take an earlier one for a part of the job."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Annotated, Any, Literal
 
 from millrace.core.clocks import AtMs, NowMs
@@ -16,7 +15,7 @@ from millrace.core.messages.client import JobSummary, ListJobDetails, RunSchedul
 from millrace.core.messages.execution import TimeSpent
 from millrace.core.messages.jobs import Query
 from millrace.core.messages.schedules import Scheduled
-from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
+from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus, Recovery
 from millrace.core.topics import RESOURCE_MANAGER, Topology
 
 
@@ -274,21 +273,6 @@ class EndedJob:
     def state(self) -> str:
         """As JobSummary has it."""
         return self.status
-
-
-class Recovery(str, Enum):
-    """Whether the jobs of earlier generations are known. NONE -> RUNNING at Born -> DONE with the last page."""
-
-    NONE = "none"
-    RUNNING = "running"
-    DONE = "done"
-
-
-RECOVERY_TRANSITIONS = {
-    Recovery.NONE: (Recovery.RUNNING,),
-    Recovery.RUNNING: (Recovery.RUNNING, Recovery.DONE),
-    Recovery.DONE: (),
-}
 
 
 @dataclass

@@ -155,7 +155,8 @@ class SlotProcess:
         self._process.stdout.close()
         code = self._process.wait()
         self._outgoing.put(None)
-        procs.kill_marked(self._marker)
+        if left := procs.kill_marked(self._marker):
+            log.error("%s: its host has ended, and what it started cannot be killed: %s", self._config.slot, left)
         self._on_event({"is": "gone", "code": code, "log_tail": self._log_tail()})
 
     @property

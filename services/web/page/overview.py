@@ -8,7 +8,7 @@ from typing import Any
 
 from .listing import going_on
 from .timeline import begun, ended
-from .words import count, first_line, label
+from .words import count, first_line
 
 Row = Mapping[str, Any]
 HOUR_MS = 3_600_000
@@ -41,7 +41,6 @@ class Course:
     waiting: str
     most: int
     waiting_most: int
-    now_used: int
     told: str
 
 
@@ -100,7 +99,7 @@ def course(attempts: Iterable[Row], past: Iterable[tuple[int, int]], total: int,
     line, area = _path(used, most), _area(used, most)
     low, high = min(used), max(used)
     told = f"Over the last hour between {low} and {high} slots were in use; {total} are registered now. At most {max(waited)} jobs waited."
-    return Course(line, area, _area(waited, most_waiting), most, max(waited), used[-1], told)
+    return Course(line, area, _area(waited, most_waiting), most, max(waited), told)
 
 
 def _mark(steps: list[int], since: int, until: int, first: int) -> None:
@@ -143,9 +142,3 @@ def waits_of(row: Row, described: Row, now_ms: int) -> Iterator[tuple[int, int]]
     if since is not None:
         starts = [start for each in attempts_of([described]) if (start := begun(each)) is not None and start >= since]
         yield since, min(starts, default=row["ended_ms"] or now_ms)
-
-
-def tasks_in_words(described: Row) -> str:
-    """The tasks of a job, as far as a line has room."""
-    names = [label(task["task"]) for task in described["tasks"] if task["task"] != "@plan"]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -35,7 +35,7 @@ class _Attempt:
 class LogReader:
     """Reads on in the logs of a job's attempts. Not for several threads at once.
 
-    `describe`: (status, ExecutionGraph) of the job as it is now. `call`: does a call of a BlobClient.
+    `describe`: status and `JobDetail` of the job as it is now. `call`: does a call of a BlobClient.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from millrace.core.messages import client
@@ -100,14 +99,6 @@ class Queries(Session):
         if not re.fullmatch(client.CURSOR_PATTERN, cursor):
             raise errors.Refused(f"{cursor[:200]!r} is no cursor of a list of jobs: give the one that the page before ended with")
         return self._ask(client.ListJobDetails(limit=limit, cursor=cursor, **only), client.JobDetailsListed)
-
-    def list_all(self, cursor: str = "", **only: Any) -> Iterator[client.JobDetails]:
-        """All of them from the cursor on, page by page; those that come meanwhile are not among them."""
-        page = self.list_details(PAGE_MOST, cursor, **only)
-        yield from page.jobs
-        while page.next is not None:
-            page = self.list_details(PAGE_MOST, page.next, **only)
-            yield from page.jobs
 
     def overview(self) -> client.ClusterOverview:
         """Where the ResourceManager is `silent`, only the jobs are counted."""

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """`ask` and `call_blobs` for the classes that are based on this one, which have the calls. For any number of threads."""
+    """`_ask` and `_call_blobs` for the classes that are based on this one, which have the calls. For any number of threads."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     LOST: ("the TaskManager or the slot of an attempt is lost", "`moves_most` moves a subtask"),
     INFRASTRUCTURE: ("a slot breaks, or its JVM is ended from outside", "`moves_most` moves a subtask"),
     STORAGE: (
-        "an attempt cannot begin, or what it leaves cannot be kept: its folders or storage cannot be written or read, for the disk is full"
+        "an attempt cannot begin, or what it leaves cannot be kept; its folders or storage cannot be written or read, for the disk is full"
         " or read-only, a right or a mount is missing, or storage does not answer",
         "no limit: the job waits, and tries again every 10 seconds",
     ),

@@ -169,6 +169,21 @@ AttemptStateReported = Literal["DEPLOYING", AttemptStateChangedTo]
 """DEPLOYING: it is WAITING or LAUNCHED."""
 
 
+class Recovery(str, Enum):
+    """Of a Dispatcher: whether the jobs of earlier generations are known. NONE -> RUNNING at Born -> DONE with the last page."""
+
+    NONE = "none"
+    RUNNING = "running"
+    DONE = "done"
+
+
+RECOVERY_TRANSITIONS = {
+    Recovery.NONE: (Recovery.RUNNING,),
+    Recovery.RUNNING: (Recovery.RUNNING, Recovery.DONE),
+    Recovery.DONE: (),
+}
+
+
 class Role(Enum):
     """What a replica of a scope is. Only the one that leads speaks for the scope."""
 
@@ -222,3 +237,7 @@ def check_attempt(old: AttemptState, new: AttemptState) -> None:
 
 def check_role(old: Role, new: Role) -> None:
     assert new in ROLE_TRANSITIONS[old], f"a replica that is {old.value} does not become {new.value}"
+
+
+def check_recovery(old: Recovery, new: Recovery) -> None:
+    assert new in RECOVERY_TRANSITIONS[old], f"a recovery does not go from {old.value} to {new.value}"

@@ -1,6 +1,6 @@
 """What a service asks of Kafka and etcd, as two small protocols.
 
-Each has two implementations: the real one (`kafka.py`, `etcd.py`) and the in-memory one of the tests
+Each has two implementations: the real one (`io/kafka/bus.py`, `io/etcd/store.py`) and the in-memory one of the tests
 (`tests/simulation/bus.py`, `tests/simulation/store.py`); one contract suite (`tests/contract`) holds both to the same words.
 """
 

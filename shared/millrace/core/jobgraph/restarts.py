@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from .model import Restart
 from .problems import Problem
 
-ANY = "out_of_memory_attempts"
+MEMORY_ATTEMPTS = "out_of_memory_attempts"
 """A field of each strategy that restarts."""
 FIELDS: dict[str, tuple[str, ...]] = {
-    "fixed-delay": ("attempts", "delay_ms", ANY),
-    "failure-rate": ("max_failures_per_interval", "failure_rate_interval_ms", "delay_ms", ANY),
+    "fixed-delay": ("attempts", "delay_ms", MEMORY_ATTEMPTS),
+    "failure-rate": ("max_failures_per_interval", "failure_rate_interval_ms", "delay_ms", MEMORY_ATTEMPTS),
     "exponential-delay": (
         "initial_backoff_ms", "max_backoff_ms", "backoff_multiplier", "jitter_factor", "reset_backoff_threshold_ms",
-        "attempts_before_reset_backoff", ANY,
+        "attempts_before_reset_backoff", MEMORY_ATTEMPTS,
     ),
     "none": (),
 }  # fmt: skip

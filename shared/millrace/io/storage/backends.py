@@ -1,4 +1,4 @@
-"""Where storage's files lie: a folder of this machine, or whatever fsspec opens. See `storage.py` for what they
+"""Where storage's files lie: a folder of this machine, or whatever fsspec opens. See `store.py` for what they
 promise.
 
 A folder has a way of its own for two reasons. Only there can a file appear whole, and only if its name is free (link). And an
