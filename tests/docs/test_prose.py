@@ -27,8 +27,8 @@ def test_a_page_that_everybody_reads_is_short(name: str, most: int) -> None:
 def test_the_glossary_is_short_and_in_order() -> None:
     section = ARCHITECTURE[ARCHITECTURE.index("## Glossary") :].partition("\n## ")[0]
     terms = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)[2:]
-    assert 10 < len(terms) <= TERMS_MOST
     assert terms == sorted(terms)
+    assert 10 < len(", ".join(terms).split(", ")) <= TERMS_MOST
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
