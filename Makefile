@@ -44,7 +44,7 @@ demo: setup ## start the stack, run the flights pipeline on it, show the result,
 	@$(BIN)/millrace demo
 
 test: setup lint ## check the style and run the tests: units, contracts, seeds, each way of a job end to end; TESTS=tests/x.py runs those
-	@$(PYTEST) $(or $(TESTS),-m "not long" --deselect tests/docs/test_tidy.py --deselect tests/docs/test_prose.py)
+	@$(PYTEST) $(or $(TESTS),-m "not long" --deselect tests/docs/test_tidy.py --deselect tests/docs/test_prose.py --deselect tests/docs/test_rule_tags.py)
 
 test-long: setup ## run what takes minutes by nature: chaos, upgrades, restores, two clusters; and the containers
 	@$(PYTEST) --numprocesses 2 -m long --ignore=tests/compose
@@ -53,11 +53,11 @@ test-long: setup ## run what takes minutes by nature: chaos, upgrades, restores,
 test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network
 	@$(BIN)/python -m pytest --durations=15 tests/compose
 
-lint: setup ## check style, types, sizes and layers only
+lint: setup ## check style, types, sizes, layers and the tags of rules only
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --config tests/core/layers.ini --no-cache >/dev/null || $(BIN)/lint-imports --config tests/core/layers.ini --no-cache
-	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider --noconftest tests/docs/test_tidy.py tests/docs/test_prose.py
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider --noconftest tests/docs/test_tidy.py tests/docs/test_prose.py tests/docs/test_rule_tags.py
 
 simulate: setup ## run clusters in memory under faults: make simulate SEEDS=0-99; SEEDS=17 tells what happened; REPEAT=1 twice each
 	@$(BIN)/python -m tests.simulation $(or $(SEEDS),0-99) $(if $(REPEAT),--repeat)

@@ -318,16 +318,17 @@ def test_a_body_that_is_not_read_in_time_is_said_not_to_be_sent(
 
 def test_what_is_put_down_too_late_is_deleted(web: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.web.commands.LOAD_S", 0.05)
-    write, written = Path.write_bytes, threading.Event()
+    write, answered, written = Path.write_bytes, threading.Event(), threading.Event()
 
     def late(self: Path, data: bytes) -> int:
-        time.sleep(0.3)
+        assert answered.wait(60)
         self.parent.mkdir(exist_ok=True)  # it was deleted before
         written.set()
         return write(self, data)
 
     monkeypatch.setattr(Path, "write_bytes", late)
     assert web.post("/api/v1/validate", json=GRAPH).status_code == 503
+    answered.set()
     assert written.wait(60)
     until_s = time.monotonic() + 60
     while list(tmp_path.iterdir()) and time.monotonic() < until_s:
