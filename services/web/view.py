@@ -52,8 +52,8 @@ class View:
         with self._lock:
             self.jobs.load()
             for topic, rows in self._rows.items():
-                for row in list(rows.values()):
-                    self._reached(topic, *(row.get("as_of") or (0, -1, 0)))
+                for key in list(rows):  # not all rows at once: most are packed
+                    self._reached(topic, *(rows[key].get("as_of") or (0, -1, 0)))
                 for partition, offset in committed.get(topic, {}).items():
                     if (topic, partition) not in self.holes:  # else it is our own, of what came too early
                         self._reached(topic, partition, offset - 1, 0)

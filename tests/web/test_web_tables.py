@@ -10,7 +10,7 @@ import pytest
 
 from millrace.core.states import ENDED_JOB, IN_SLOT
 from services.web.core.cluster import GONE_KEPT, LED_KEPT, Cluster
-from services.web.core.facts import Fact, Row
+from services.web.core.facts import Fact, Row, Rows
 from services.web.core.failures import failures_of
 from services.web.core.jobs import ATTEMPTS_KEPT, PAST_KEPT, Jobs
 from services.web.view import View
@@ -59,7 +59,7 @@ def whole_job(job: str = "j") -> Story:
     return story
 
 
-def folded(facts: list[Fact], rows: dict[str, Row] | None = None, retained: int = 10) -> Jobs:
+def folded(facts: list[Fact], rows: Rows | None = None, retained: int = 10) -> Jobs:
     jobs = Jobs(rows if rows is not None else {}, retained)
     for fact in facts:
         jobs.fold(fact)

@@ -147,6 +147,7 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
     web.job("lives", end=False)
     until("lives", lambda: web.get("slots")["slots"][0]["job"] == "lives")
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three", "two"]
+    assert [web.get(f"jobs?task_manager={name}")["total"] for name in ("tm", "t")] == [3, 0]
     before, as_of = web.shown(), web.as_of()
     for end in (web.kill, lambda: (web.process.terminate(), web.process.wait(LIMIT_S))):
         end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +17,15 @@ class Ended(Protocol):
 
     def on(self, task_manager: str) -> set[str]:
         """The jobs of which an attempt was on this TaskManager."""
+        ...
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """Rows that are packed: a text is found in them sooner than they are unpacked."""
+
+    def naming(self, text: str) -> Iterator[Row]:
+        """Those in which this text may stand, and no other one that is packed."""
         ...
 
 

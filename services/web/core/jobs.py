@@ -13,7 +13,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.client import state_of
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
-from .facts import Ended, Fact, Row, Rows, is_news, noted, place_of, shown
+from .facts import Ended, Fact, Naming, Row, Rows, is_news, noted, place_of, shown
 
 TOPIC = "job.events"
 ATTEMPTS_KEPT = 10  # of a subtask, the newest
@@ -36,7 +36,7 @@ class Jobs:
 
     def load(self) -> None:
         """Looks through the rows, which were kept over a restart."""
-        jobs = [row for key, row in list(self._rows.items()) if "/" not in key]
+        jobs = [self._rows[key] for key in list(self._rows) if "/" not in key]
         self._live = {row["job"]: None for row in jobs if row["status"] not in ENDED_JOB}
         self._ended = sorted((row["ended_ms"], row["job"]) for row in jobs if row["status"] in ENDED_JOB)
         self._held, self._counts = {}, {}
@@ -263,7 +263,8 @@ class Jobs:
         if isinstance(self._rows, Ended):
             return self._rows.on(task_manager)
         found: set[str] = set()
-        for row in self._rows.values():  # once over all rows: to look up those of each job takes several times as long
+        rows = self._rows.naming(task_manager) if isinstance(self._rows, Naming) else self._rows.values()
+        for row in rows:  # once over all of them: to look up those of each job takes several times as long
             for each in row.get("attempts", ()):
                 if each["task_manager"] == task_manager:
                     job = self._rows.get(row["job"])
