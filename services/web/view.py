@@ -128,7 +128,7 @@ class View:
         """As of when the tables are, as JSON, if the subject has not changed behind this number of a change; None: it has, or it is not
         known any more."""
         with self._lock:
-            if self.changes.last(subject) > number or (not isinstance(subject, Level) and self.jobs.row(subject) is None):
+            if self.changes.last(subject) > number or (not isinstance(subject, Level) and not self.jobs.has(subject)):
                 return None
             if self._as_of_json[0] != self.behind_s():
                 now = self._now()

@@ -106,6 +106,14 @@ def test_a_clock_that_is_behind_the_brokers_takes_no_time_back() -> None:
     assert (value_of(timed, "one", suffix="_count"), value_of(timed, "one", suffix="_sum")) == (1, 0)
 
 
+def test_labels_that_are_known_are_looked_up_once_and_what_a_stranger_wrote_is_not_kept() -> None:
+    timed = _forgotten(Timed("millrace_tests_kept_seconds", ("web",), "Of a test.", {"route": "the routes", "kind": ["a"]}))
+    for kind in ("a", "a", "made up", "another"):
+        timed.observe(0.1, "/jobs", kind)
+    assert list(timed._begun) == [("/jobs", "a")]
+    assert [value_of(timed, "/jobs", kind, suffix="_count") for kind in ("a", "other")] == [2, 2]
+
+
 def _forgotten(metric: Any) -> Any:
     TABLE.remove(metric)
     return metric

@@ -233,6 +233,10 @@ class Jobs:
         """One of them; None: it is not known."""
         return self._rows.get(job) if "/" not in job else None
 
+    def has(self, job: str) -> bool:
+        """Whether it is known."""
+        return "/" not in job and job in self._rows
+
     def live(self) -> list[Row]:
         """Those of them that have not ended."""
         return [self._rows[job] for job in self._live]

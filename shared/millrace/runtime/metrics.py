@@ -121,7 +121,12 @@ class Timed(Metric):
     def observe(self, seconds: float, *values: str) -> None:
         """Takes one in. Clocks of two machines may differ: less than nothing is nothing. Any thread."""
         histogram = self._begun.get(values)  # as a counter's
-        (histogram or self._histogram.labels(*self.bounded(values))).observe(max(seconds, 0.0))
+        if histogram is None:
+            known = self.bounded(values)
+            histogram = self._histogram.labels(*known)
+            if known == values:  # those are few; what a stranger wrote is not kept
+                self._begun[values] = histogram
+        histogram.observe(max(seconds, 0.0))
 
     def families(self) -> Iterable[Family]:
         return self._histogram.collect()
