@@ -91,8 +91,10 @@ class Waker:
 
     async def wait(self, subject: Subject, number: int, timeout_s: float, gather_s: float = GATHER_S) -> None:
         """Returns when there is a change of the subject behind this number, or after the time-out. One that came while the last were sent
-        waits for others, up to the same moment for all who wait so long: what is made for one is made for them all."""
+        waits for others, up to the same moment for all who wait so long: what is made for one is made for them all. Who gathers for
+        longer than others waits so for one that comes soon, too: its answer takes long to make."""
         loop = asyncio.get_running_loop()
+        began_s = loop.time()
         if self._loop is not loop:
             self._loop, self._waiting, self._asked = loop, {}, False
             self._noted.clear()
@@ -112,6 +114,8 @@ class Waker:
             waiting.discard(woken)
             if not waiting and self._waiting.get(subject) is waiting:
                 del self._waiting[subject]
+        if gather_s > GATHER_S and loop.time() - began_s < gather_s:
+            await asyncio.sleep(gather_s - loop.time() % gather_s)
 
     def _ask(self, subject: str, level: Level) -> None:
         loop = self._loop

@@ -69,33 +69,29 @@ class Listing:
 
     def page(self, jobs: Jobs) -> tuple[list[Row], int, str | None]:
         """Its jobs, how many there are on all pages, and the cursor of the next one. Raises BadCursor."""
-        found = [(self._key(row), row) for row in self._allowed(jobs)]
+        field, down = self.sort.removeprefix("-"), self.sort.startswith("-")
+        missing = "" if field in TEXTS else 0
+        found = [((row.get(field) or missing, row["job"]), row) for row in self._allowed(jobs)]
         after = self._after() if self.cursor else None
-        down = self.sort.startswith("-")
-        left = [each for each in found if after is None or (each[0] < after if down else each[0] > after)]
+        left = found if after is None else [each for each in found if (each[0] < after if down else each[0] > after)]
         pick: Callable[..., list[tuple[Key, Row]]] = heapq.nlargest if down else heapq.nsmallest
-        picked = pick(self.limit + 1, left, key=lambda each: each[0])
+        picked = pick(self.limit + 1, left)  # no two have the same key
         page = picked[: self.limit]
         more = self._cursor(page[-1][0]) if len(picked) > self.limit else None
         return [summary(row) for _, row in page], len(found), more
 
     def _allowed(self, jobs: Jobs) -> Iterable[Row]:
-        there = jobs.on(self.task_manager) if self.task_manager else None
-        for row in jobs.rows():
-            accepted_ms = row["accepted_ms"] or 0
-            state = state_of(row["status"], row["waiting"], row.get("running_ms"))
-            if (
-                (not self.states or state in self.states)
-                and self.name.lower() in row["name"].lower()
-                and (self.since_ms is None or accepted_ms >= self.since_ms)
-                and (self.until_ms is None or accepted_ms < self.until_ms)
-                and (there is None or row["job"] in there)
-            ):
-                yield row
-
-    def _key(self, row: Row) -> Key:
-        field = self.sort.removeprefix("-")
-        return (row.get(field) or ("" if field in TEXTS else 0), row["job"])
+        if not (self.states or self.name or self.task_manager or self.since_ms is not None or self.until_ms is not None):
+            return jobs.rows()
+        there, name = jobs.on(self.task_manager) if self.task_manager else None, self.name.lower()
+        return [
+            row for row in jobs.rows()
+            if (not self.states or state_of(row["status"], row["waiting"], row.get("running_ms")) in self.states)
+            and name in row["name"].lower()
+            and (self.since_ms is None or (row["accepted_ms"] or 0) >= self.since_ms)
+            and (self.until_ms is None or (row["accepted_ms"] or 0) < self.until_ms)
+            and (there is None or row["job"] in there)
+        ]  # fmt: skip
 
     def _cursor(self, key: Key) -> str:
         return _written([self.sort, *key])

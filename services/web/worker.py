@@ -52,6 +52,12 @@ class _Table(faust.Table[str, Any]):
         store.data = self.packed
         return store
 
+    def __getitem__(self, key: str) -> Row:
+        return self.packed[key]  # Faust's own way tells its sensors first, which takes as long as a whole line of a list
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.packed
+
     def naming(self, text: str) -> Iterator[Row]:
         return self.packed.naming(text)
 

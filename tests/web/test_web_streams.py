@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -188,6 +189,27 @@ def test_the_cluster_when_something_of_it_changes() -> None:
             tell(view, story, lambda: accepted(story, "j"))
             [(_, data)] = await follower.synced()
             assert data["overview"]["jobs"] == {"INITIALIZING": 1}
+
+    asyncio.run(run())
+
+
+def test_who_follows_the_cluster_is_sent_it_a_few_times_a_second_however_often_it_changes() -> None:
+    view, story, sent = fresh(), Story(), 0
+
+    async def follow(follower: Follower) -> None:
+        nonlocal sent
+        while any(data["overview"]["jobs"] != {"INITIALIZING": 40} for _, data in await follower.synced()):
+            sent += 1
+
+    async def run() -> None:
+        async with Follower(app_of(view), "/api/v1/streams/cluster") as follower:
+            await follower.synced()
+            following, began_s = asyncio.create_task(follow(follower)), time.monotonic()
+            for n in range(40):
+                tell(view, story, lambda n=n: accepted(story, f"j{n}"))
+                await asyncio.sleep(0.015)
+            await following
+            assert sent <= 1 + (time.monotonic() - began_s) / streams.CLUSTER_EVERY_S
 
     asyncio.run(run())
 
