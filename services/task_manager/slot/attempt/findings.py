@@ -22,7 +22,7 @@ KEPT = 1000
 BYTES_MAX = 64 << 10
 SETTLED_MS = 5000
 """A file as new as this may be written again within the same tick of its file system's clock."""
-QUERIES = 1
+QUERIES = 2
 """Another number for each change in what is found out about a query: findings of earlier builds are then not there."""
 _OF_ONE_JVM = ("spark.sql.warehouse.dir=",)
 _TIME_ZONE = "spark.sql.session.timeZone"

@@ -61,10 +61,11 @@ def from_rdd(session: Any, jrdd: Any, jschema: Any) -> Any:
 
 
 def empty(session: Any, schema: str) -> Any:
-    """No rows of a schema (Spark's JSON); Spark's optimizer does not know that there are none."""
+    """No rows of a schema (Spark's JSON); Spark's optimizer does not know that there are none. All may be NULL, as in what is read of an
+    exchange. Else a plan that asks whether a column is NULL, or counts it, would not need the column, and nobody would hand it on."""
     jvm = session._jvm
     tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow"))
-    return from_rdd(session, session.sparkContext._jsc.sc().emptyRDD(tag), java_schema(session, schema))
+    return from_rdd(session, session.sparkContext._jsc.sc().emptyRDD(tag), java_schema(session, schema).asNullable())
 
 
 def path_and_fs(session: Any, folder: str) -> tuple[Any, Any]:
