@@ -19,6 +19,8 @@ from .own_time import SPENT
 SMALL_BYTES = 8 << 20
 BYTES_PER_PARTITION = 16 << 20
 MAX_PARTITIONS = 2000
+PRUNED = "spark.sql.inMemoryColumnarStorage.partitionPruning"
+"""Spark leaves out batches of rows in memory by their least and greatest value, to which NaN does not count: rows that are NaN are lost."""
 PROGRESS_BYTES_MAX = 1 << 10  # of what its Spark has done, which is added at its end
 
 
@@ -62,6 +64,9 @@ def _analysed(spec: AttemptSpec, session: Any, folder: str, findings: Findings) 
     exchange.check_sinks(session, spec)
     shared_storage.check(session, spec)
     known = _published_bytes(spec, session)
+    twice = _read_twice(spec)
+    if twice and PRUNED not in spec["conf"]:
+        session.conf.set(PRUNED, "false")
     # What a source holds is known once it is opened; a python vertex before that may read as much as it likes.
     opened = _opened(spec)
     first = _apply(_sizing(session, None if opened else known), spec, [session])
@@ -74,7 +79,7 @@ def _analysed(spec: AttemptSpec, session: Any, folder: str, findings: Findings) 
     if opened and (sizing := _sizing(session, known)) != first:
         _apply(sizing, spec, chain.sessions)
     # Only now: what is kept is planned at once, with the settings of this moment.
-    return chain, [chain.frames[name].persist() for name in _read_twice(spec)]
+    return chain, [chain.frames[name].persist() for name in twice]
 
 
 def configure(session: Any, conf: dict[str, str]) -> None:
