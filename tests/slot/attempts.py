@@ -24,6 +24,7 @@ _OPTIONS = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": f"{jvm.STACK} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
+    jvm.BATCHES_TO_UDFS: jvm._DEFAULTS[jvm.BATCHES_TO_UDFS],
 }
 
 

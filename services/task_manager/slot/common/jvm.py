@@ -41,6 +41,9 @@ _LOGGERS = {
     "org.apache.spark.util.SparkUncaughtExceptionHandler": "off",  # of threads that are ended between attempts, and no others
 }
 
+BATCHES_TO_UDFS = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+"""Hands a UDF the batches of a Parquet or ORC scan as they are. PySpark 4.2.0 has it on, and there such a query waits for ever: an input of
+a vertex is a Parquet scan wherever rows come from other attempts."""
 _DEFAULTS = {
     "spark.app.name": "millrace",
     "spark.ui.enabled": "false",
@@ -48,6 +51,7 @@ _DEFAULTS = {
     "spark.python.task.killTimeout": "0ms",
     "spark.files.overwrite": "true",
     "spark.sql.catalogImplementation": "in-memory",
+    BATCHES_TO_UDFS: "false",
     # What an ended job leaves in the memory of a JVM that runs a thousand of them.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
