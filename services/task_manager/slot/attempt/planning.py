@@ -6,6 +6,7 @@ Sources are listed and their schemas inferred; every other vertex is analysed ov
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 from ..attempt_wire import AttemptReport, AttemptSpec, PinnedSource, VertexSpec
@@ -133,9 +134,9 @@ def _common_type(session: Any, vertex: str, keys: dict[str, tuple[str, str]]) ->
     for kind in kinds[1:]:
         common = None if common is None else equality_type(session, common, kind)
     # Rows that two inputs call equal must be equal as the type of all inputs: true if that is the pair's own type, and
-    # where no value changes its kind on the way.
+    # where no value changes on the way to the pair's own.
     pairs = [(a, b, equality_type(session, a, b)) for a, b in itertools.combinations(kinds, 2)]
-    if common is None or any(t != common and a != b and not (_numeric(a) and _numeric(b)) for a, b, t in pairs):
+    if common is None or any(t != common and a != b and not (_exact(a, t) and _exact(b, t)) for a, b, t in pairs):
         listed = ", ".join(f"{alias}.{key} is {kind}" for alias, (key, kind) in keys.items())
         raise AttemptError(
             "NO_COMMON_KEY_TYPE",
@@ -157,7 +158,13 @@ def equality_type(session: Any, left: str, right: str) -> str | None:
     return str(equal.left().dataType().sql())
 
 
-def _numeric(kind: str) -> bool:
-    return kind.startswith(
-        ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
-    ) and not kind.startswith("INTERVAL")
+def _exact(kind: str, common: str | None) -> bool:
+    """Whether each number of a type is the same number as another, to which "=" casts it; false for what is no number. One with more digits
+    behind the point is rounded, and so is a large one to FLOAT. DOUBLE, which rounds as well, is then the type of all inputs, too."""
+    number = re.match(r"(?:TINYINT|SMALLINT|INT|BIGINT|FLOAT|DOUBLE|DECIMAL\(\d+,(\d+)\))$", kind)
+    if number is None or common is None:
+        return False
+    if common == "FLOAT":
+        return kind in ("TINYINT", "SMALLINT", "FLOAT")
+    decimal = re.match(r"DECIMAL\(\d+,(\d+)\)$", common)
+    return decimal is None or int(number[1] or 0) <= int(decimal[1])
