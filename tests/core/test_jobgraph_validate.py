@@ -108,6 +108,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
                 "d": CSV,
                 "e": CSV,
                 "f": CSV,
+                "g": CSV,
                 "z": {
                     "sql": "SELECT 1",
                     "inputs": {
@@ -117,6 +118,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
                         "d": "broadcast(x)",
                         "e": "hash(x, x)",
                         "f": 3,
+                        "g": "hash(x",
                     },
                 },
             }
@@ -128,6 +130,8 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "vertices.z.inputs.d: broadcast takes no columns; only hash does",
             "vertices.z.inputs.e: hash names the column x twice",
             "vertices.z.inputs.f: an edge is one of forward, broadcast, hash(column, ...)",
+            "vertices.z.inputs.g: hash(x has no closing parenthesis: between braces YAML ends it at the comma, so write"
+            ' "hash(x, ...)" in quotes',
         ],
     ),
     "forward between unequal parallelism": (

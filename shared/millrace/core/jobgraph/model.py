@@ -116,6 +116,9 @@ def _parse_keys(rest: str) -> tuple[str, ...]:
         position = match.end()
         if rest.startswith(")", position) and position + 1 == len(rest):
             return tuple(keys)
+        if position == len(rest):
+            quotes = f'between braces YAML ends it at the comma, so write "hash({rest}, ...)" in quotes'
+            raise ValueError(f"hash({rest} has no closing parenthesis: {quotes}")
         if not rest.startswith(",", position):
             raise ValueError("hash needs its columns between parentheses: hash(column, ...)")
         position += 1
