@@ -48,8 +48,8 @@ if producer.flush(10) != 0:
 consumer.assign([answers])
 answer = next(records(consumer, reply_to, time.time() + 30))
 print(json.dumps(answer))
-if answer["type"] == "JobRejected":
-    sys.exit(2)
+if answer["type"] != "JobAcceptedReply":
+    sys.exit(2 if answer["type"] == "JobRejected" else 4)  # 4: it is not known, so the same request is sent again
 if answer["status"] in ("FINISHED", "FAILED", "CANCELED"):  # sent again: its facts stand before those that are read here
     sys.exit(answer["status"] != "FINISHED")
 

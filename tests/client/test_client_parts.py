@@ -31,7 +31,7 @@ from millrace.client.blobs import BlobError, Piece
 from millrace.client.events import Buffer, _open, follow_buffer, follow_log
 from millrace.client.link import Link, PendingReply, wall_ms
 from millrace.client.logs import LogReader
-from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed, Problem
+from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed, Problem, RequestRefused
 from millrace.core.messages.events import DeadLetter
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
@@ -96,13 +96,14 @@ def test_what_is_wrong_is_said_once(reason: str, messages: list[str], said: str)
 
 
 @pytest.mark.parametrize(
-    ("lives", "why"),
+    ("lives", "told", "why"),
     [
-        (True, "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"),
-        (False, "no answer to DescribeBlobServer"),
+        (True, True, "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"),
+        (True, False, "the Dispatcher lives, and has not stored it in time; are etcd and storage there?"),
+        (False, False, "no answer to DescribeBlobServer"),
     ],
 )
-def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why: str) -> None:
+def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, told: bool, why: str) -> None:
     """Without etcd it lives and can store nothing. All that is over when the time-out is, but for that last question."""
     asked: list[tuple[Any, float]] = []
 
@@ -111,6 +112,8 @@ def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why
             asked.append((request, timeout_s))
             if lives and request.type == "DescribeBlobServer":
                 return BlobServerDescribed(correlation="2", url="http://b", max_bytes=1)
+            if told:
+                return RequestRefused(correlation="1", kind="busy", reason="its time is up", silent="etcd")
             raise OutcomeUnknown("no answer to DescribeBlobServer")
 
         return SimpleNamespace(result=result)

@@ -153,6 +153,24 @@ def test_a_question_to_all_that_kafka_does_not_take_is_no_silence() -> None:
         gathering.results(60.0)
 
 
+@pytest.mark.parametrize("change", [
+    lambda to: to.set_schedule("s", {"name": "s"}, "@daily"), lambda to: to.pause_schedule("s"), lambda to: to.remove_schedule("s"),
+], ids=["set", "pause", "remove"])  # fmt: skip
+def test_a_change_of_a_schedule_that_waits_for_etcd_is_not_asked_for_again(change: Any) -> None:
+    """Each would take one of the sixteen places."""
+    millrace, asked = asking(refused("busy", "etcd"))
+    with pytest.raises(OutcomeUnknown, match="^no$"):
+        change(millrace)
+    assert len(asked) == 1
+
+
+def test_who_waits_for_a_job_goes_on_when_etcd_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = client.JobResult(correlation="1", job="j", status="CANCELED", ended_ms=1, archive=None)
+    millrace, asked = asking(refused("busy", "etcd"), ended)
+    monkeypatch.setattr(millrace._closed, "wait", lambda _: None)
+    assert millrace.wait("j").status == "CANCELED" and len(asked) == 2
+
+
 @pytest.mark.parametrize("change", [lambda to: to.block("a"), lambda to: to.unblock("a")], ids=["block", "unblock"])
 def test_a_change_that_is_sent_to_who_is_silent_is_not_asked_for_again(change: Any) -> None:
     """It was, ten times a second: a ResourceManager that was back after that had it to do a hundred times."""

@@ -200,7 +200,7 @@ def test_a_flood_of_questions_about_a_dead_part_leaves_room_for_those_about_othe
     assert isinstance(bodies(world.request(client.GetClusterOverview(reply_to="c", correlation="3")))[0], jobs.Query)
 
 
-@pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.CancelJob])
+@pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.CancelJob, client.AwaitJobResult])
 def test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so(kind: type[client.Request]) -> None:
     world = settled()
     world.request(asks(kind))
@@ -210,6 +210,39 @@ def test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so(kind: type[c
     outputs = world.tell(effects.JobFound(job=JOB, stands=stored()))
     assert not [each for each in outputs if isinstance(each, Publish) and each.topic == "client.replies"], "once"
     assert not world.state.live[JOB].cancel, "what was said to have failed is not done after all"
+
+
+def test_while_etcd_is_silent_who_submits_is_answered_when_its_time_is_up_and_may_be_accepted_yet() -> None:
+    """Nothing was: whoever has no time-out waited for ever. Before its time is up an etcd that is back takes it."""
+    world = settled()
+    [put] = world.submit(accept_before_ms=world.now_ms + 5_000)
+    world.submit(accept_before_ms=world.now_ms + 7_000)
+    world.submit()
+    assert later(world) == []
+    told = [*later(world, 2_000), *later(world, 2_000)]
+    assert [(each.type, each.kind, each.silent) for each in told] == [("RequestRefused", "busy", "etcd")] * 2
+    assert all(f"it is not known whether job {JOB} is accepted: submit it again, with the same id" in each.reason for each in told)
+    assert later(world) == []
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    assert [type(each) for each in bodies(outputs)] == [events.JobAccepted, jobs.StartJob, client.JobAcceptedReply], "who has no time-out"
+    [known] = bodies(world.submit(accept_before_ms=world.now_ms + 5_000))
+    assert isinstance(known, client.JobAcceptedReply)
+
+
+@pytest.mark.parametrize("request_", [asks(client.CancelJob), client.UpdateRequirements(job=JOB, parallelism=2, reply_to="c", correlation="2")])
+def test_what_the_end_of_a_job_decides_is_answered_though_that_is_not_stored(request_: client.Request) -> None:
+    """It waited for as long as etcd or storage was away."""
+    world = settled()
+    world.accept()
+    stands = world.end().ending
+    world.request(asks(client.AwaitJobResult).model_copy(update={"reply_to": "waits"}))
+    assert bodies(world.request(request_)) == [] == later(world, FORWARDED_ANSWER_MS - 1)
+    [told] = later(world, 1)
+    assert (told.kind, told.silent) == ("busy", "etcd") and f"job {JOB} has ended, and that was not stored within 3 s" in told.reason
+    assert later(world) == [] and world.state.waiting == 2
+    outputs = world.tell(effects.JobResultStored(job=JOB, stands=stands))
+    assert [each.key for each in outputs if isinstance(each, Publish) and each.topic == "client.replies"] == ["waits"]
+    assert world.state.late == {}
 
 
 def test_a_failed_job_that_is_not_remembered_says_why() -> None:

@@ -105,7 +105,7 @@ SHOWN = {
         "dispatcher/schedules.on_schedule_stored conflict 1": "test_what_etcd_has_no_room_for_is_refused",
         "dispatcher/schedules.on_schedule_changed internal 1": "test_a_schedule_is_paused_resumed_and_removed",
         "dispatcher/schedules.on_schedules_found internal 1": "test_of_what_is_not_there_and_what_cannot_be_read_a_run_is_refused",
-        "dispatcher/schedules.refuse_overdue busy 1": "test_while_etcd_is_silent_reads_are_refused_and_keep_their_places",
+        "dispatcher/schedules.refuse_overdue busy 1": "test_while_etcd_is_silent_each_is_answered_in_time_and_keeps_its_place",
         "dispatcher/schedules._not_found not_found 1": "test_a_schedule_is_paused_resumed_and_removed",
     },
     "test_dispatcher_closing": {
@@ -117,7 +117,9 @@ SHOWN = {
     },
     "test_dispatcher_questions": {
         "dispatcher/forwarding.refuse_full busy 1": "test_questions_that_wait_are_bounded",
-        "dispatcher/questions.answer_overdue busy 1": "test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so",
+        "dispatcher/waiting._refuse_waiting busy 1": "test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so",
+        "dispatcher/waiting._refuse_submission busy 1":
+            "test_while_etcd_is_silent_who_submits_is_answered_when_its_time_is_up_and_may_be_accepted_yet",
         "dispatcher/questions._blocklist_without busy 1": "test_who_blocks_a_host_is_told_that_the_resource_manager_is_silent",
         "dispatcher/questions._ask_task_manager busy 1": "test_while_the_resource_manager_was_never_heard_no_task_manager_is_asked",
         "dispatcher/questions._task_manager_without busy 1":

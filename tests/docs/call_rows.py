@@ -23,7 +23,7 @@ JOB, SLOTS, TASK_MANAGERS = "GET /api/v1/jobs/{job}", "GET /api/v1/slots", "GET 
 
 DISPATCHER = (
     Call(
-        "submitJob", (client.SubmitJob, client.JobAcceptedReply, client.JobRejected),
+        "submitJob", (client.SubmitJob, client.JobAcceptedReply, client.JobRejected, client.RequestRefused),
         (
             f"{SUBMIT}test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknowledged",
             f"{SUBMIT}test_the_same_submission_again_is_the_same_job_with_its_status",

@@ -30,12 +30,7 @@ DOWN = {RM: RESOURCE_MANAGER, JM: f"{JOB_MASTER}/0", TM: TM, "etcd": "etcd"}
 ANSWERED_MS = 5_200
 UNANSWERED = {
     **{(client.AwaitJobResult, "live", down): "the job has not ended" for down in (*DOWN, "")},
-    (client.AwaitJobResult, "unknown", "etcd"): "there may be such a job",
-    **{
-        (kind, job, "etcd"): "it may be carried out yet, and who sends it has a time-out of his own"
-        for kind in (client.SubmitJob, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule) for job in JOBS
-    },
-}  # fmt: skip
+}
 """Request, job that it is about, what is down -> why it has no answer."""
 
 
@@ -57,6 +52,11 @@ def asked(kind: type[client.Request], job: str) -> dict[str, Any]:
     given = {**FIELDS, "job": f"new-{job}-{kind.__name__}" if kind in (client.SubmitJob, client.RunSchedule) else job}
     needed = {name: value for name, value in given.items() if name in kind.model_fields and kind.model_fields[name].is_required()}
     return {**needed, "parallelism": 2} if kind is client.UpdateRequirements else needed
+
+
+def timed(made: Cluster, kind: type[client.Request], job: str) -> dict[str, Any]:
+    """A submission has a time of its own."""
+    return {**asked(kind, job), **({"accept_before_ms": made.world.clock.now_ms() + 4_000} if kind is client.SubmitJob else {})}
 
 
 def answers(made: Cluster) -> dict[str, list[tuple[int, dict[str, Any]]]]:
@@ -104,7 +104,7 @@ def test_each_request_is_answered_once_and_in_time_whatever_is_down(down: str) -
         kinds = [kind for kind in REQUESTS if (kind, job) != (client.CancelJob, "live")]  # those behind it would be about an ended one
         began_ms = made.world.clock.now_ms()
         kinds += [kind for kind in kinds if kind is not client.AwaitJobResult]  # of two of those the newer one is answered
-        sent = [(kind, made.client.ask(kind, **asked(kind, job))) for kind in kinds]
+        sent = [(kind, made.client.ask(kind, **timed(made, kind, job))) for kind in kinds]
         made.run(most_ms=2 * ANSWERED_MS)
         found = answers(made)
         for kind, correlation in sent:

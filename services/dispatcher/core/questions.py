@@ -16,7 +16,6 @@ from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.processes import Ask, DescribeAsk, LogsAsk, SettingsAsk, ThreadsAsk, UploadAsk
 from millrace.core.messages.records import Client
-from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 from millrace.core.trace_context import of_facts
 
@@ -24,7 +23,6 @@ from . import admission, answers, closing, forwarding, listing, requirements, sc
 from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
-ETCD = "etcd"
 UNHEARD = "the ResourceManager has not been heard yet; try again"
 
 Outputs = Iterator[Output]
@@ -135,14 +133,7 @@ def answer_overdue(state: State, envelope: Envelope) -> Outputs:
     """Answers the requests that another scope, or etcd, has not answered in time [R31]."""
     for scope, request in forwarding.overdue(state, envelope.now_ms):
         yield from answer_without(state, request, envelope, scope)
-    for job, lookup in state.lookups.items():
-        for index, request in enumerate(lookup.behind):
-            overdue = envelope.now_ms - request.asked_ms >= FORWARDED_ANSWER_MS
-            if overdue and request.reply_to and row_of(request).answered_without_etcd:
-                lookup.behind[index] = answers.nobodys_request(job)  # it keeps its place, and has no effect
-                seconds = FORWARDED_ANSWER_MS // 1000
-                reason = f"etcd has not answered within {seconds} s, and what it has of job {job} is not known; try again"
-                yield from reply(request, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)
+    yield from waiting.refuse_overdue(state, envelope)
 
 
 def _await_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
@@ -248,8 +239,6 @@ class JobRow:
     absent: Callable[[State, JobRequest, Envelope], Outputs] = _not_found
     without: Callable[[State, JobRequest, str], Outputs] | None = None
     """While its JobMaster is silent: only of a request that is forwarded to it."""
-    answered_without_etcd: bool = True
-    """It is answered in bounded time where etcd is silent. Those who submit or await a job have time-outs of their own."""
     once: bool = False
     """Of those that wait, the newest one of a client is answered."""
 
@@ -260,7 +249,6 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
         submission.repeat_ended,
         submission.store_or_look_up,
         submission.store_absent,
-        answered_without_etcd=False,
     ),
     client.CancelJob: JobRow(_cancel_live, _cancel_ended),
     client.DescribeJob: JobRow(
@@ -269,7 +257,7 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
     client.ReportNow: JobRow(
         _ask_job_master(jobs.ReportStartedJob, _report_not_begun), _report_ended, without=_report_without
     ),
-    client.AwaitJobResult: JobRow(_await_live, _result_of_ended, answered_without_etcd=False, once=True),
+    client.AwaitJobResult: JobRow(_await_live, _result_of_ended, once=True),
     client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
     client.UpdateRequirements: JobRow(requirements.update_live, requirements.refuse_ended, without=requirements.without),
     client.DescribeRequirements: JobRow(requirements.describe_live, requirements.refuse_ended),

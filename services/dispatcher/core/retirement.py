@@ -119,6 +119,7 @@ def remove_live(state: State, job: str) -> LiveJob:
     state.live_graphs -= len(live.graph) + len(live.kept)
     state.live_subtasks -= live.subtasks
     state.waiting -= len(live.awaiting)
+    state.late.pop(job, None)
     return live
 
 

@@ -23,8 +23,9 @@ MOST = 16
 """Requests whose effects are under way: one that sets a schedule has its graph with it."""
 RUNS_MOST = 20
 DECIDED = "it was decided on before the Dispatcher lost its log: look at the schedule, and ask again for what is not so"
+SILENT = f"etcd has not answered within {FORWARDED_ANSWER_MS // 1000} s"
 READS = ("DescribeSchedule", "ListSchedules", "RunSchedule")
-"""They are refused where etcd is silent. What changes something is not: it may be carried out yet."""
+"""While etcd is silent nothing comes of them. What changes something is carried out when it is back."""
 
 Outputs = Iterator[Output]
 
@@ -153,8 +154,10 @@ def on_schedules_found(state: State, body: effects.SchedulesFound, envelope: Env
 def refuse_overdue(state: State, envelope: Envelope) -> Outputs:
     """Answers those that wait for an etcd that is silent [R31]. Their effects are under way still, and so they keep their places."""
     for waiting in state.schedule_requests.values():
-        if waiting.reply_to and waiting.type in READS and envelope.now_ms - waiting.asked_ms >= FORWARDED_ANSWER_MS:
-            reason = f"etcd has not answered within {FORWARDED_ANSWER_MS // 1000} s, and it alone has the schedules; try again"
+        if waiting.reply_to and envelope.now_ms - waiting.asked_ms >= FORWARDED_ANSWER_MS:
+            reason = f"{SILENT}, and it alone has the schedules; try again"
+            if waiting.type not in READS:
+                reason = f"{SILENT} (nor storage, perhaps): it is kept, and carried out when that is back; look then (`millrace schedule`)"
             yield from reply(_request(waiting), client.RequestRefused, kind="busy", reason=reason, silent="etcd")
             waiting.reply_to = ""
             waiting.run = None  # its client has given up: nothing is to run that it does not know of

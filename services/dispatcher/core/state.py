@@ -297,6 +297,8 @@ class State:
     put_since_tick: int = 0
     # Requests that wait: all `awaiting` of live jobs and all `behind` of lookups.
     waiting: int = 0
+    # Live jobs whose end is being stored, and about which somebody wants something that this end decides: for their `awaiting`.
+    late: dict[str, None] = field(default_factory=dict)
     # Status -> how many jobs have ended with it in this generation or were recovered so, also those dropped since.
     ended_counts: dict[str, int] = field(default_factory=dict)
     # Peers from which something was received in some life. Nothing can be sent to others.
@@ -347,6 +349,7 @@ def check(state: State) -> None:
     waiting = sum(len(job.awaiting) for job in state.live.values())
     waiting += sum(len(lookup.behind) for lookup in state.lookups.values())
     assert state.waiting == waiting, f"{state.waiting} counted, {waiting} wait"
+    assert all(state.live[job].ending is not None for job in state.late)
     for job, lookup in state.lookups.items():
         assert lookup.putting or lookup.behind, f"nobody asked for {job}"
         assert (lookup.putting is None) == (lookup.acceptance == ""), f"{job}: a put has an acceptance, a search none"

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.core.machine import Do, Envelope, Output
-from millrace.core.messages import effects
+from millrace.core.messages import client, effects
+from millrace.core.timing import FORWARDED_ANSWER_MS
 
 from .admission import RETRY_AFTER_MS
-from .answers import not_found, refuse, reject
+from .answers import nobodys_request, not_found, refuse, reject, reply
 from .state import EtcdLookup, JobRequest, LiveJob, State, job_key
 
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
+ETCD = "etcd"
+SINCE = f"within {FORWARDED_ANSWER_MS // 1000} s"
 
 
 def wait(state: State, request: JobRequest, envelope: Envelope, queue: list[JobRequest], *, once: bool = False) -> Iterator[Output]:
@@ -35,6 +38,7 @@ def late(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -
     """What comes of a request to change a job that may be too late: None if it is in time. While the job ends, the answer waits for its
     end. A request from before the job was there, read again in a new generation, was refused then and is refused again."""
     if live.ending is not None:
+        state.late[request.job] = None
         return wait(state, request, envelope, live.awaiting)
     if request.log == live.log and request.offset < live.offset:
         return not_found(request)
@@ -66,3 +70,46 @@ def end_lookup(state: State, job: str) -> EtcdLookup:
     state.putting -= lookup.putting is not None
     state.live_subtasks -= lookup.subtasks
     return lookup
+
+
+def refuse_overdue(state: State, envelope: Envelope) -> Iterator[Output]:
+    """Answers those that wait for an etcd that is silent [R31]. Each keeps its place, and has no effect any more: but the submission that
+    is being stored, which may be accepted yet."""
+    for job, lookup in state.lookups.items():
+        if lookup.putting is not None and _is_overdue(lookup.putting, envelope):
+            yield from _refuse_submission(lookup.putting)
+            lookup.putting.reply_to = ""
+        reason = f"etcd has not answered {SINCE}, and what it has of job {job} is not known; try again"
+        yield from _refuse_waiting(lookup.behind, envelope, reason)
+    for job in state.late:
+        reason = f"job {job} has ended, and that was not stored {SINCE} (are etcd and storage there?); try again"
+        yield from _refuse_waiting(state.live[job].awaiting, envelope, reason, but=client.AwaitJobResult.__name__)
+
+
+def _refuse_waiting(queue: list[JobRequest], envelope: Envelope, reason: str, but: str = "") -> Iterator[Output]:
+    """`but`: a type of request that may wait."""
+    for index, request in enumerate(queue):
+        if request.type == but or not _is_overdue(request, envelope):
+            continue
+        queue[index] = nobodys_request(request.job)
+        if request.submitted is not None:
+            yield from _refuse_submission(request)
+        else:
+            yield from reply(request, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)
+
+
+def _is_overdue(request: JobRequest, envelope: Envelope) -> bool:
+    """A submission has a time of its own, or none: an etcd that is back until then takes it, and nobody has to send it again."""
+    if not request.reply_to:
+        return False
+    if request.submitted is not None:
+        until_ms = request.submitted.accept_before_ms
+        return until_ms is not None and envelope.at_ms >= until_ms
+    return envelope.now_ms - request.asked_ms >= FORWARDED_ANSWER_MS
+
+
+def _refuse_submission(request: JobRequest) -> Iterator[Output]:
+    """Not by JobRejected, which says that nothing was kept."""
+    unknown = f"it is not known whether job {request.job} is accepted: submit it again, with the same id"
+    reason = f"its time is up, and it was not stored in time (are etcd and storage there?); {unknown}"
+    return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)

@@ -25,7 +25,7 @@ from .link import PendingReply, wall_ms
 from .replacing import replaced
 from .results import Results
 from .schedules import Schedules, name_rule
-from .session import about, expected
+from .session import SILENT_S, about, expected
 from .tracing import Headers, headers
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Millrace(Results, Schedules):
             while isinstance(reply, client.JobRejected) and reply.kind == "busy" and time.monotonic() < deadline:
                 self._closed.wait(min((reply.retry_after_ms or 0) / 1000, deadline - time.monotonic()))
                 reply = self._link.ask(request, trace).result(max(0.0, deadline - time.monotonic()) + late_s)
+            if isinstance(reply, client.RequestRefused) and reply.silent and (request.type == "SubmitJob" or time.monotonic() >= deadline):
+                raise errors.OutcomeUnknown(reply.reason)  # before its time is up a schedule's run was not submitted
             return self._accepted(reply, job, buffer)
         except errors.MillraceError as failure:
             self._unwatch(job, buffer)
@@ -230,6 +232,11 @@ class Millrace(Results, Schedules):
             except errors.OutcomeUnknown:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TimeoutError(f"job {job} has not ended within {timeout_s:.0f} s") from None
+                continue
+            except errors.Unavailable as away:
+                if away.silent is None:
+                    raise
+                self._closed.wait(SILENT_S)  # the job is none that the Dispatcher knows, and etcd may have it
                 continue
             cause = ended.cause
             if cause is None and ended.status == JobStatus.FAILED and ended.archive is not None and self._token:

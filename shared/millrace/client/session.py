@@ -26,7 +26,9 @@ WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A 
 SILENT_S = 1.0  # before what needs a part that is silent is asked again: that one answers all of it when it is back
 SENT_ON = (client.BlockHost, client.UnblockHost, client.DeregisterCluster)
 """They are sent on whoever is silent, and so they are not asked again: they would be done as often."""
-CHANGES = (*SENT_ON, client.CancelJob, client.UpdateRequirements, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
+KEPT = (client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
+"""They are carried out when a silent etcd is back, and so they are not asked again either."""
+CHANGES = (*SENT_ON, *KEPT, client.CancelJob, client.UpdateRequirements)
 """Without an answer it is not known whether they were carried out."""
 
 R = TypeVar("R", bound=client.Reply)
@@ -75,6 +77,8 @@ class Session:
             while isinstance(reply, client.RequestRefused) and reply.kind == "busy" and time.monotonic() < deadline:
                 if reply.silent and isinstance(request, SENT_ON):
                     break
+                if reply.silent and isinstance(request, KEPT):
+                    raise errors.OutcomeUnknown(reply.reason)
                 self._closed.wait(SILENT_S if reply.silent else BUSY_S)
                 reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
             return expected(reply, kind)
