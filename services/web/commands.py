@@ -43,6 +43,16 @@ class NotAnswered(MillraceError):
     """The request was sent, and there was no answer in the time that its sender waits. It may still be carried out."""
 
 
+UNKNOWN = (NotAnswered, OutcomeUnknown)
+"""What was asked for may have been done, or may be done yet."""
+
+
+def may_be_done(failure: MillraceError) -> bool:
+    """Also of what is sent on to a part that is silent, and is done when that is back."""
+    sent_on = isinstance(failure, Unavailable) and failure.silent is not None and not isinstance(failure, NoLeader)
+    return sent_on or isinstance(failure, UNKNOWN)
+
+
 class NotLoaded(MillraceError):
     """What this service does itself, before anything is sent, took too long. Nothing was sent, and nothing will be."""
 

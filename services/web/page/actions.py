@@ -20,7 +20,7 @@ from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
 from millrace.core.origins import again as run_again
 from millrace.core.states import ENDED_JOB
 
-from ..commands import Commands, KafkaAway, NoLeader, NotAnswered
+from ..commands import UNKNOWN, Commands, KafkaAway, NoLeader
 from ..threads import TooMany
 from ..view import View
 from .checking import Checked, checked
@@ -114,8 +114,8 @@ async def _one_by_one(
         try:
             done.append((what, await command(), "ok"))
         except MillraceError as failure:
-            done.append((what, str(failure), "wait" if isinstance(failure, NotAnswered) else "bad"))
-            stopped = isinstance(failure, NoLeader | NotAnswered | KafkaAway | TooMany)
+            done.append((what, str(failure), "wait" if isinstance(failure, UNKNOWN) else "bad"))
+            stopped = isinstance(failure, (NoLeader, KafkaAway, TooMany, *UNKNOWN))
     return done
 
 
@@ -175,7 +175,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
             graph, name = await graph_of(job, how.repair)
             id = new_id(name)
             await commands.submit(run_again(graph, job, repair=how.repair), id)
-        except NotAnswered as failure:
+        except UNKNOWN as failure:
             told = "It is not known yet whether it runs"
             return await shell.done(request, "jobs", told, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
         except MillraceError as failure:
@@ -227,7 +227,7 @@ def _submit(router: APIRouter, shell: Shell, commands: Commands) -> None:
         try:
             await commands.submit(found.raw, id, None, uploads, found.env)
         except MillraceError as failure:
-            reason, status = str(failure), 202 if isinstance(failure, NotAnswered) else 409
+            reason, status = str(failure), 202 if isinstance(failure, UNKNOWN) else 409
             return await run_in_threadpool(lambda: screen(request, found, id, reason, status))
         return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
 

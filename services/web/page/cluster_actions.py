@@ -12,13 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from millrace.cli.times import length_ms
-from millrace.client import MillraceError, OutcomeUnknown
+from millrace.client import MillraceError
 from millrace.core.messages.blocklist import HOST_PATTERN
 from millrace.core.messages.client import ShutDown
 from millrace.core.states import ENDED_JOB
 
 from ..api.asking import known_alone
-from ..commands import Commands, NotAnswered
+from ..commands import Commands, may_be_done
 from ..view import View
 from .forms import form_of
 from .refusals import told_to_people
@@ -225,7 +225,7 @@ def _far(seen: ShutDown, stack: str) -> list[tuple[str, str, str]]:
 
 
 async def _not_done(shell: Shell, request: Request, active: str, what: str, failure: MillraceError) -> Response:
-    unknown = isinstance(failure, NotAnswered | OutcomeUnknown)
+    unknown = may_be_done(failure)
     headline = "It is not known yet whether it was done" if unknown else "It was not done"
     done = [(what, str(failure), "wait" if unknown else "bad")]
     return await shell.done(request, active, headline, done, f"{PREFIX}/{active}")

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from millrace.client import MillraceError
 from millrace.core.messages.client import VertexRequirement
 
-from ..commands import WAIT_S, Commands, NotAnswered
+from ..commands import WAIT_S, Commands, may_be_done
 from .actions import JobPath
 from .forms import form_of
 from .refusals import told_to_people
@@ -35,7 +35,7 @@ def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
     router = APIRouter(include_in_schema=False, route_class=told_to_people(shell))
 
     async def refused(request: Request, job: str, headline: str, failure: MillraceError) -> Response:
-        tone = "wait" if isinstance(failure, NotAnswered) else "bad"
+        tone = "wait" if may_be_done(failure) else "bad"
         return await shell.done(request, "jobs", headline, [(job, str(failure), tone)], f"{PREFIX}/jobs/{job}")
 
     @router.get(f"{PREFIX}/jobs/{{job}}/rescale")
@@ -59,10 +59,9 @@ def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
             return RedirectResponse(f"{PREFIX}/jobs/{job}/rescale", 303)
         try:
             await commands.rescale(job, None, numbers)
-        except NotAnswered as failure:
-            return await refused(request, job, "It is not known yet whether it is rescaled", failure)
         except MillraceError as failure:
-            return await refused(request, job, "It was not rescaled", failure)
+            told = "It is not known yet whether it is rescaled" if may_be_done(failure) else "It was not rescaled"
+            return await refused(request, job, told, failure)
         return RedirectResponse(f"{PREFIX}/jobs/{job}", 303)
 
     return router

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from millrace.client import Millrace, MillraceError, NotFound, OutcomeUnknown, new_id
+from millrace.client import Millrace, MillraceError, NotFound, new_id
 from millrace.core.messages.audit import Verb
 from millrace.core.messages.schedules import SCHEDULE_PATTERN
 
 from ..api.asking import known_alone
-from ..commands import Commands, NotAnswered
+from ..commands import UNKNOWN, Commands
 from .forms import form_of
 from .refusals import told_to_people
 from .shell import PREFIX, Shell
@@ -103,7 +103,7 @@ def _changes(router: APIRouter, shell: Shell, commands: Commands, stack: str) ->
         try:
             await commands.schedule(change.verb, schedule, lambda client: change.send(client, schedule, job))
         except MillraceError as failure:
-            unknown = isinstance(failure, NotAnswered | OutcomeUnknown)
+            unknown = isinstance(failure, UNKNOWN)
             headline = "It is not known yet whether it was done" if unknown else "It was not done"
             done = [(job if what == "run" else schedule, str(failure), "wait" if unknown else "bad")]
             return await shell.done(request, "schedules", headline, done, f"{HOME}/{schedule}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
+from millrace.client import Unavailable
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.rescale import with_parallelism
@@ -50,6 +51,17 @@ def test_what_is_no_number_of_subtasks_is_asked_for_again_and_a_refusal_is_told(
     assert cluster.rescaled == []
     assert "It was not rescaled" in said(web.post(ROUTE, data={"token": token(web), "vertex:app": "2"}).text)
     assert "It cannot be rescaled unknown there is no job unknown" in said(web.get("/page/jobs/unknown/rescale").text)
+
+
+def test_a_rescale_that_a_silent_job_master_does_later_is_not_said_to_be_none(
+    web: TestClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise Unavailable("it is noted", "job-master/0")
+
+    monkeypatch.setattr(cluster, "rescale", silent)
+    answer = said(web.post(ROUTE, data={"token": token(web), "vertex:a": "3"}).text)
+    assert f"It is not known yet whether it is rescaled {RUNNING} it is noted" in answer
 
 
 def test_a_running_job_of_another_parallelism_has_its_plan_with_kinds(web: TestClient, cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -9,10 +10,10 @@ from typing import Any, NoReturn
 import pytest
 from starlette.testclient import TestClient
 
-from millrace.client import Busy, Job
+from millrace.client import Busy, Job, OutcomeUnknown
 from services.web.page import routes
-from tests.web.page.seed import RUNNING, TASKS, Cluster
-from tests.web.page.test_page import NOW, said
+from tests.web.page.seed import FINISHED, RUNNING, TASKS, Cluster
+from tests.web.page.test_page import NOW, said, token
 
 JOB = "flight-delays-00000001"
 
@@ -67,6 +68,16 @@ def test_a_job_that_nobody_expects_is_not_waited_for(
     answer = web.get(f"/page/jobs/{JOB}")
     assert answer.status_code == 404 and f"There is no job {JOB}" in said(answer.text)
     assert waited == []
+
+
+def test_a_job_that_is_run_again_and_perhaps_accepted_is_not_said_to_be_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was: above the reason, which said that it is not known."""
+    monkeypatch.setattr(cluster, "submit", raising(OutcomeUnknown("it is not known whether it was accepted")))
+    web = TestClient(cluster.app(), base_url="http://127.0.0.1")
+    given = {"token": token(web)}
+    shown = said(web.post(f"/page/jobs/{FINISHED}/again", data=given).text)
+    assert re.search("It is not known yet whether it runs [a-z0-9-]+ it is not known whether it was accepted", shown), shown
+    assert web.post("/page/submit", data={**given, "graph": "name: a\nvertices: {a: {sql: SELECT 1 AS a}}"}).status_code == 202
 
 
 def raising(failure: Exception) -> Callable[..., NoReturn]:
