@@ -59,7 +59,7 @@ class JobRow(Shape):
     """When it was first given a slot; null: it was not yet, or that is not known."""
     ended_ms: int | None
     waiting: str | None
-    """Why it waits for slots; null: it does not."""
+    """Why it waits for slots, or for its storage; null: it does not."""
     position: int | None
     """Its place in the queue."""
     expected_ms: int | None

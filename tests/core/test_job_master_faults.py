@@ -153,6 +153,8 @@ def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so(condition: 
         said = shard.told(f"a{number}", "FAILED", error=away)
         noted = [output.body for output in said if kinds([output]) == ["dispatcher JobStatusChanged RESTARTING"]]
         assert [each.waiting for each in noted] == [f"storage cannot be {cannot_be}: so says the system"]
+        published = [output.body.reason for output in said if kinds([output]) == ["event JobWaiting"]]
+        assert published == [each.waiting for each in noted], "it is in the job's story"
         [*_, last] = shard.job.failures
         assert last.error.decided is not None and last.error.decided.why == f"storage: it waits until it can be {cannot_be}"
         shard.now += 10_000 if number else 100  # at once on another slot, whose host may have what this one lacks
@@ -161,6 +163,21 @@ def test_a_job_waits_for_its_storage_as_long_as_it_takes_and_says_so(condition: 
     shard.offer("b")
     shard.told("b", "RUNNING")
     assert kinds(shard.told("b", "FINISHED"))[-1] == "dispatcher JobEnded FINISHED"
+
+
+def test_a_job_says_that_it_waits_for_its_storage_when_its_last_subtask_does() -> None:
+    """It was RESTARTING already, so the Dispatcher was not told."""
+    shard = Shard()
+    shard.start({"name": "two", "vertices": {"a": {"sql": "SELECT 1"}, "b": {"sql": "SELECT 2"}}, "result": "b"})
+    full = {"kind": "infrastructure", "retryable": True, "condition": "NOT_WRITABLE", "message": "No space left on device"}
+    shard.offer("a1")
+    shard.offer("a2")
+    shard.now += 100
+    first = shard.told("a1", "FAILED", error=full)
+    assert kinds(first)[-2:] == ["dispatcher JobStatusChanged RESTARTING", "event JobStateChanged RESTARTING"]
+    second = shard.told("a2", "FAILED", error=full)
+    assert kinds(second)[-2:] == ["dispatcher JobStatusChanged RESTARTING", "event JobWaiting"]
+    assert second[-1].body.reason == shard.job.waiting == "storage cannot be written: No space left on device"
 
 
 def test_a_job_that_failed_otherwise_meanwhile_waits_for_no_storage() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from millrace.core.messages.events import AttemptStateChanged
+from millrace.core.messages.events import AttemptStateChanged, JobWaiting
 from millrace.core.topics import DISPATCHER
 from tests.replay.simulated import STANDBY
 from tests.simulation import workload
@@ -57,6 +57,8 @@ def _assert_waits(cluster: Cluster) -> None:
     """Each job waits, and clients are told for what; and a subtask of it has failed more often than it may be moved."""
     for job in JOBS:
         cluster.run(partial(_waits, cluster, job), most_ms=30_000)
+        told = [each.reason for each in cluster.client.events(job) if isinstance(each, JobWaiting)]
+        assert any(FULL["message"] in reason for reason in told), f"{job} tells of no storage: {told}"
         events = [each for each in cluster.client.events(job) if isinstance(each, AttemptStateChanged) and each.error is not None]
         failed = Counter((each.task, each.subtask) for each in events)
         assert max(failed.values()) > MOVES, f"{job}: {failed}"

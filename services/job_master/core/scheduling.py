@@ -23,7 +23,7 @@ from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, next_number, t
 from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
 from .failover import fail, lacking_storage
 from .plans import plan_of, running_plan
-from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status, status_changed
+from .reporting import attempt_state_changed, job_ended, job_state_changed, job_waiting, report_status, status_changed
 from .rescaling import rescale
 from .slot_pool import free_slots, request_slots, wants_by_profile
 from .state import Job, State, move_job, move_subtask
@@ -58,8 +58,13 @@ def advance(
     `idle`: the allocations of the slots that the record has made idle, in the order of `job.slots`. `offered`: it has offered them."""
     before = before or job.status
     if job.status not in ENDED_JOB:
+        waited = job.waiting
         yield from settle(state, job, at_ms, before, idle, offered=offered)
         yield from notify_status(job, before, at_ms)
+        if job.waiting is not None and job.waiting != waited:  # for its storage: what it waits for else, the ResourceManager says
+            if job.status is before:
+                yield status_changed(job)
+            yield job_waiting(job, at_ms)
 
 
 def settle(

@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from millrace.core.faults import is_for_storage
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.client import state_of
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
@@ -339,7 +340,8 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
     if fact.kind == "JobStateChanged":
         if row is not None and row.get("cancelling"):  # its JobMaster sent that before the cancel came, or repeats it
             return {"life": fact.life}
-        return {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
+        told = {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
+        return told | ({"waiting": None} if row is not None and is_for_storage(row["waiting"]) else {})  # it tries again
     if fact.kind in ENDED_BY:
         ended = {
             "status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None, "expected_ms": None,

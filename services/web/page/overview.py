@@ -8,7 +8,7 @@ from typing import Any
 
 from .listing import going_on
 from .timeline import begun, ended
-from .words import count, first_line
+from .words import count, first_line, is_for_slots
 
 Row = Mapping[str, Any]
 HOUR_MS = 3_600_000
@@ -128,6 +128,11 @@ def _y(value: int, most: int) -> str:
     return f"{100 - 100 * value / most:.1f}"
 
 
+def is_wait(told: Row) -> bool:
+    """Whether a fact of a job says that it waits for slots."""
+    return told["kind"] == "JobWaiting" and is_for_slots(told.get("reason", ""))
+
+
 def attempts_of(described: Iterable[Row]) -> Iterator[Row]:
     """All attempts of jobs."""
     for job in described:
@@ -138,7 +143,7 @@ def attempts_of(described: Iterable[Row]) -> Iterator[Row]:
 
 def waits_of(row: Row, described: Row, now_ms: int) -> Iterator[tuple[int, int]]:
     """From when to when a job waited for its first slot, as far as its facts tell."""
-    since = next((each["at_ms"] for each in row.get("past", ()) if each["kind"] == "JobWaiting"), None)
+    since = next((each["at_ms"] for each in row.get("past", ()) if is_wait(each)), None)
     if since is not None:
         starts = [start for each in attempts_of([described]) if (start := begun(each)) is not None and start >= since]
         yield since, min(starts, default=row["ended_ms"] or now_ms)

@@ -10,7 +10,7 @@ from millrace.core.states import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
 from ..core.plans import plan_of
 from ..view import View
-from . import listing, overview
+from . import listing, overview, words
 from .causes import cause_of, query_of
 from .job import JobShown, in_slots, job_shown, places_of, progress, state_shown
 from .overview import HOUR_MS
@@ -180,10 +180,10 @@ def story(row: Row, described: Row) -> list[Context]:
 def queue(view: View, now_ms: int) -> tuple[list[Context], list[Context]]:
     """Who waits in line, and who fits into no slot."""
     state = state_of(view)
-    waiting = [job_row(view, row, state(row), now_ms) for row in view.jobs.live() if row["waiting"] is not None]
+    waiting = [job_row(view, row, state(row), now_ms) for row in view.jobs.live() if words.is_for_slots(row["waiting"])]
     for each in waiting:
         row = view.jobs.row(each["job"])
-        past = [told for told in (row or {}).get("past", ()) if told["kind"] == "JobWaiting"]
+        past = [told for told in (row or {}).get("past", ()) if overview.is_wait(told)]
         each["since_ms"] = past[0]["at_ms"] if past and each["state"] == "WAITING" else (past[-1]["at_ms"] if past else None)
         each["places"] = places_of(past)
     line = sorted((each for each in waiting if each["position"] is not None), key=lambda each: each["position"])

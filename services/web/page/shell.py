@@ -221,12 +221,12 @@ class Shell:
         statuses = view.jobs.statuses()
         held = {each["job"] for each in view.jobs.in_slots()}
         states = dict(statuses)
-        waiting = sum(row["waiting"] is not None and row["job"] not in held for row in live)
+        waits = [row["status"] for row in live if words.is_for_slots(row["waiting"]) and row["job"] not in held]
+        waiting = len(waits)
         if waiting:
             states["WAITING"] = waiting
-            for row in live:
-                if row["waiting"] is not None and row["job"] not in held:
-                    states[row["status"]] -= 1
+            for status in waits:
+                states[status] -= 1
         slots = view.cluster.slots(view.jobs.in_slots())
         blocked = {each["task_manager"]: each["host"] for each in view.cluster.task_managers() if each["blocked"]}
         free = [blocked.get(slot["task_manager"]) for slot in slots if slot["state"] == "FREE"]

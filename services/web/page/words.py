@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from millrace.cli.progress import label, one_line, printable
+from millrace.core.faults import is_for_storage
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.states import INITIALIZING, ExecutionState, JobStatus, SlotState
 
@@ -18,6 +19,11 @@ __all__ = ["label", "one_line", "printable"]
 NBSP = "\u00a0"
 LIBRARIES = ("pyspark/", "py4j/", "pandas/", "pyarrow/", "socket.py:", "threading.py:", "selectors.py:", "subprocess.py:", "<")
 Row = Mapping[str, Any]
+
+
+def is_for_slots(waiting: str | None) -> bool:
+    """Whether a job that waits for this reason, or for none, waits for slots: it stands in the queue then."""
+    return waiting is not None and not is_for_storage(waiting)
 
 
 def number(value: float | None) -> str:

@@ -41,6 +41,7 @@ OF_STORAGE = {
     NOT_READABLE: ("storage cannot be read:", "storage: it waits until it can be read"),
 }
 """Conditions of the faults of class STORAGE -> what the job waits for, and what is decided."""
+_FOR_STORAGE = tuple(waits for waits, _ in OF_STORAGE.values())
 OF_MEMORY = ("OUT_OF_MEMORY", "MemoryError", "SIGKILL")
 """Conditions of the faults of class MEMORY. SIGKILL: of an attempt's process, which nobody but the system ends so."""
 
@@ -147,6 +148,11 @@ def class_of(error: Fault) -> str:
     if follows is FAIL:
         return ANALYSIS
     return MEMORY if error.condition in OF_MEMORY else USER
+
+
+def is_for_storage(waiting: str | None) -> bool:
+    """Whether a job that waits for this reason waits for its storage: not for a slot."""
+    return (waiting or "").startswith(_FOR_STORAGE)
 
 
 def decision_text(decided: Decided | None) -> str:

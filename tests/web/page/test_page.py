@@ -198,6 +198,16 @@ def test_a_waiting_job_says_why_its_place_and_how_it_moved(seen: TestClient) -> 
     assert "It fits into no slot as things are" in said(seen.get(f"/page/jobs/{STUCK}").text)
 
 
+def test_a_job_that_waits_for_its_storage_stands_in_no_queue_and_its_story_says_so(web: TestClient, cluster: Cluster) -> None:
+    why = "storage cannot be written: No space left on device"
+    cluster.job("JobStateChanged", RUNNING, NOW, status="RESTARTING", cause=None)
+    cluster.job("JobWaiting", RUNNING, NOW, reason=why, position=None)
+    assert cluster.view.jobs.row(RUNNING)["waiting"] == why
+    assert f'id="q-{RUNNING}"' not in web.get("/page/queue").text and why in said(web.get(f"/page/jobs/{RUNNING}?tab=story").text)
+    cluster.job("JobStateChanged", RUNNING, NOW, status="RUNNING", cause=None)
+    assert cluster.view.jobs.row(RUNNING)["waiting"] is None, "it tries again"
+
+
 def test_a_job_that_waits_is_expected_until_that_time_has_passed(web: TestClient, cluster: Cluster) -> None:
     for left_ms, shown in ((61_000, True), (-1, False)):
         cluster.job("JobWaiting", WAITING, NOW, reason="busy", position=1, expected_ms=NOW + left_ms)

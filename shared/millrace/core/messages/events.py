@@ -44,7 +44,7 @@ class JobAccepted(JobEvent):
 
 
 class JobWaiting(JobEvent):
-    """JobMaster: the job waits for slots."""
+    """JobMaster: the job waits for slots, or for its storage."""
 
     type: Literal["JobWaiting"] = "JobWaiting"
     version: Literal[1] = 1
