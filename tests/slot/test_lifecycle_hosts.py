@@ -16,7 +16,7 @@ import psutil
 import pyspark
 import pytest
 
-from services.task_manager.slot.client import SlotProcess
+from services.task_manager.slot.client import SlotProcess, end_left_over
 from services.task_manager.slot.common.config import SlotConfig
 from services.task_manager.slot.common.jvm import find_java, find_spark
 from services.task_manager.slot.host.archive import Archive, make_now
@@ -200,7 +200,9 @@ def test_a_broken_archive_is_no_harm_and_no_noise(tmp_path: Path) -> None:
     assert "archive" not in told.stderr
 
 
-def test_the_end_of_the_taskmanager_ends_everything(tmp_path: Path, archives: str) -> None:
+@pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_the_end_of_the_taskmanager_ends_everything(stopped: bool, tmp_path: Path, archives: str) -> None:
+    """A host that is stopped ends when it is woken."""
     code = f"""
 import sys
 from pathlib import Path
@@ -218,10 +220,40 @@ sys.stdin.read()
         assert manager.stdout is not None
         pids = [int(pid) for pid in manager.stdout.readline().split()]
         assert len([pid for pid in pids if lives(pid)]) >= 6, "host, JVM, control process, attempt, its child, Python daemon"
+        if stopped:
+            stop_another(psutil.Process(pids[0]))
     finally:
         manager.kill()
         manager.communicate()
+    if stopped:
+        assert lives(pids[0])
+        os.kill(pids[0], signal.SIGCONT)
     wait_until(lambda: not any(map(lives, pids)), "all have ended")
+
+
+def test_what_a_stopped_host_has_left_is_ended_by_the_next_taskmanager(tmp_path: Path) -> None:
+    """Its attempt went on for as long as it was stopped, beside the one that took its place."""
+    host = script(tmp_path / "python", f"#!/bin/sh\nsleep 3600 &\necho $! > {tmp_path}/child\nkill -STOP $$\n")
+    code = f"""
+import sys
+from services.task_manager.slot.client import SlotProcess
+from services.task_manager.slot.common.config import SlotConfig
+print(SlotProcess(SlotConfig(slot="0", folder={str(tmp_path / "slots" / "0")!r}, python={host!r}), print).pid, flush=True)
+sys.stdin.read()
+"""
+    manager = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert manager.stdout is not None
+        pid = int(manager.stdout.readline())
+        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "the host is stopped")
+    finally:
+        manager.kill()
+        manager.communicate()
+    pids = [pid, int((tmp_path / "child").read_text())]
+    assert all(map(lives, pids))
+    end_left_over(tmp_path / "slots")
+    assert not any(map(lives, pids)) and list((tmp_path / "slots").glob("*/*.marker")) == []
+    end_left_over(tmp_path / "none")
 
 
 def test_a_host_that_does_not_read_holds_up_nobody_a_jvm_that_hangs_is_replaced_and_a_killed_host_leaves_nothing(

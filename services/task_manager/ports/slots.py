@@ -16,6 +16,7 @@ from millrace.core.messages.processes import Setting
 from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
+from ..slot.client import end_left_over
 from ..traces import AttemptTraces
 from .blob_cache import BlobCache, CacheLimits
 from .inspecting import Inspecting
@@ -49,6 +50,7 @@ class Slots:
         """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs. `cache`: of the files of jobs.
         `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans. `settings`: what the
         process runs with."""
+        self._folder = folder
         self.blobs = BlobCache(folder / "blobs", storage, cache, later or _later)
         self.work = SparkWork()
         self._shared = Shared(
@@ -70,7 +72,8 @@ class Slots:
         self._inspecting = Inspecting(folder.name, self._lanes, folder / "slots", storage, settings, on_fact)
 
     def start(self) -> None:
-        """Starts all slots. Nothing of an earlier process is here any more: its working files go."""
+        """Starts all slots. What an earlier process has left is ended, and its working files go."""
+        end_left_over(self._folder / "slots")
         attempts, logs = self._shared.attempts, self._shared.logs
         for folder in (attempts, logs):
             shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -14,6 +15,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 from millrace.edge import spark_conf
 
@@ -25,11 +27,23 @@ _HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host", "main.p
 _STOP_S = 3.0
 _LINE_BYTES_MAX = 24 << 20  # the longest that a host of ours sends: rows of 5 MiB, of which each byte may take several as JSON in JSON
 _LOG_TAIL_BYTES = 4096
+_NOTE = "host.marker"
 
 log = logging.getLogger("millrace.slot")
 
 
 _OWN = re.compile(r"MILLRACE_.*|OTEL_EXPORTER_.*_HEADERS|TRACEPARENT|TRACESTATE")
+
+
+def end_left_over(slots: Path) -> None:
+    """Kills all that an earlier process has left of the slots below this folder. A host ends with its TaskManager, but not while it is
+    stopped: then what it had started went on."""
+    for note in slots.glob(f"*/{_NOTE}"):
+        with contextlib.suppress(OSError, ValueError):
+            marker = uuid.UUID(note.read_text()).hex
+            if left := procs.kill_marked(marker):
+                log.error("%s: processes of an earlier TaskManager cannot be ended: %s", note.parent, left)
+            note.unlink()
 
 
 def _environment(marker: str) -> dict[str, str]:
@@ -124,6 +138,8 @@ class SlotProcess:
             os.makedirs(self._config.folder, exist_ok=True)
             if os.path.exists(self._log_path):
                 os.replace(self._log_path, self._log_path + ".1")
+            with contextlib.suppress(OSError), open(self._note_path, "w") as note:  # on a full disk a slot starts all the same
+                note.write(self._marker)
             with open(self._log_path, "ab") as printed:
                 self._process = subprocess.Popen(
                     [self._config.python, _HOST, str(os.getpid()), str(self._beats_read.fileno()), spark_conf.__file__],
@@ -157,11 +173,17 @@ class SlotProcess:
         self._outgoing.put(None)
         if left := procs.kill_marked(self._marker):
             log.error("%s: its host has ended, and what it started cannot be killed: %s", self._config.slot, left)
+        with contextlib.suppress(OSError):
+            os.unlink(self._note_path)
         self._on_event({"is": "gone", "code": code, "log_tail": self._log_tail()})
 
     @property
     def _log_path(self) -> str:
         return os.path.join(self._config.folder, "host.log")
+
+    @property
+    def _note_path(self) -> str:
+        return os.path.join(self._config.folder, _NOTE)
 
     def _log_tail(self) -> str:
         """The end of what the host printed, an exception's last line perhaps."""
