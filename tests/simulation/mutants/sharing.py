@@ -51,6 +51,11 @@ def slots_are_granted_in_turn_whatever_the_setting_says() -> None:
     placement.BY_USE.clear()
 
 
+@mutant(35, "resource_manager/core/placement.py:place", "a job meets a cold JVM while a warm one is free")
+def how_warm_a_slot_is_does_not_count() -> None:
+    placement.WARMEST = ""
+
+
 @mutant(35, "resource_manager/core/slot_manager.py:_use", "slots that are allocated, and in which nothing runs yet, are taken for free")
 def what_was_granted_a_moment_before_does_not_count() -> None:
     slot_manager._use = lambda state, name: (
