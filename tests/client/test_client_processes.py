@@ -164,6 +164,19 @@ def test_a_change_of_a_schedule_that_waits_for_etcd_is_not_asked_for_again(chang
     assert len(asked) == 1
 
 
+def test_who_is_silent_is_named_though_there_was_no_time_for_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was the Dispatcher that was said to give no answer."""
+    millrace, asked = asking(refused("busy", "etcd"), None)
+    monkeypatch.setattr(millrace._closed, "wait", lambda _: None)
+    with pytest.raises(Unavailable, match="^no$") as silent:
+        list(millrace.schedules())
+    assert (len(asked), silent.value.silent) == (2, "etcd")
+    millrace, _ = asking(refused("busy", "etcd"), None)
+    monkeypatch.setattr(millrace._closed, "wait", lambda _: None)
+    with pytest.raises(OutcomeUnknown, match="^no$"):
+        millrace.cancel("j")
+
+
 def test_who_waits_for_a_job_goes_on_when_etcd_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = client.JobResult(correlation="1", job="j", status="CANCELED", ended_ms=1, archive=None)
     millrace, asked = asking(refused("busy", "etcd"), ended)

@@ -80,7 +80,14 @@ class Session:
                 if reply.silent and isinstance(request, KEPT):
                     raise errors.OutcomeUnknown(reply.reason)
                 self._closed.wait(SILENT_S if reply.silent else BUSY_S)
-                reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
+                try:
+                    reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
+                except errors.OutcomeUnknown as unknown:
+                    if isinstance(request, CHANGES):  # the answer before names who is silent: it is not the Dispatcher
+                        raise errors.OutcomeUnknown(reply.reason if reply.silent else str(unknown)) from None
+                    if reply.silent:
+                        break
+                    raise
             return expected(reply, kind)
         except errors.OutcomeUnknown as unknown:
             if isinstance(request, CHANGES):
