@@ -99,13 +99,14 @@ def _refuse_waiting(queue: list[JobRequest], envelope: Envelope, reason: str, bu
 
 
 def _is_overdue(request: JobRequest, envelope: Envelope) -> bool:
-    """A submission has a time of its own, or none: an etcd that is back until then takes it, and nobody has to send it again."""
-    if not request.reply_to:
+    """A submission has a time of its own, or none: an etcd that is back until then takes it, and nobody has to send it again. One that
+    came late is answered by etcd, if that is there: it was not accepted."""
+    if not request.reply_to or envelope.now_ms - request.asked_ms < FORWARDED_ANSWER_MS:
         return False
-    if request.submitted is not None:
-        until_ms = request.submitted.accept_before_ms
-        return until_ms is not None and envelope.at_ms >= until_ms
-    return envelope.now_ms - request.asked_ms >= FORWARDED_ANSWER_MS
+    if request.submitted is None:
+        return True
+    until_ms = request.submitted.accept_before_ms
+    return until_ms is not None and envelope.at_ms >= until_ms
 
 
 def _refuse_submission(request: JobRequest) -> Iterator[Output]:
