@@ -232,7 +232,9 @@ def test_while_etcd_is_silent_who_submits_is_answered_when_its_time_is_up_and_ma
     assert isinstance(known, client.JobAcceptedReply)
 
 
-@pytest.mark.parametrize("request_", [asks(client.CancelJob), client.UpdateRequirements(job=JOB, parallelism=2, reply_to="c", correlation="2")])
+@pytest.mark.parametrize("request_", [
+    asks(client.CancelJob), client.UpdateRequirements(job=JOB, parallelism=2, reply_to="c", correlation="2"),
+], ids=lambda each: each.type)  # fmt: skip
 def test_what_the_end_of_a_job_decides_is_answered_though_that_is_not_stored(request_: client.Request) -> None:
     """It waited for as long as etcd or storage was away."""
     world = settled()
