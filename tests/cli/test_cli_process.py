@@ -130,6 +130,14 @@ def test_a_service_is_asked_though_the_resource_manager_is_away(cluster: Cluster
     assert "dispatcher leader" in done.stdout and done.stderr == "note: resource-manager does not answer\n"
 
 
+def test_of_a_task_manager_that_may_be_there_nobody_says_that_there_is_none(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.resource_manager_answers = False
+    assert guarded(lambda: app(("describe", "nobody"))) == 3
+    assert "resource-manager alone knows whether there is a TaskManager nobody" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("args", [(), ("j", "--process", "tm"), ("j", "--log", "log"), ("j", "--whole")])
 def test_logs_are_of_a_job_or_of_a_process(cluster: Cluster, args: tuple[str, ...]) -> None:
     assert "give either a JOB or --process NAME" in run("logs", *args, code=2).stderr

@@ -125,10 +125,12 @@ def _either(millrace: Millrace, name: str) -> Iterator[TaskManager | Service]:
     from millrace.client.processes import silent_of
 
     registered: set[str] = set()
+    unknown = ""
     try:
         registered = {each.task_manager for each in millrace.task_managers()}
     except Unavailable as away:  # the process that is asked about may be the one that is away
         print(f"note: {away}", file=sys.stderr)
+        unknown = away.silent or "the Dispatcher"
     if name in registered:
         yield millrace.task_manager(name)
         return
@@ -137,6 +139,9 @@ def _either(millrace: Millrace, name: str) -> Iterator[TaskManager | Service]:
     except Unavailable as silent:
         if silent.silent != silent_of(name):
             raise
+        if unknown:
+            why = f"no process of a service of this name answers, and {unknown} alone knows whether there is a TaskManager {name}"
+            raise Unavailable(why, unknown) from None
         why = f"there is no TaskManager {name}, and no process of a service of this name answers"
         raise NotFound(f"{why}: see millrace taskmanagers, millrace services") from None
 
