@@ -31,7 +31,14 @@ from millrace.client.blobs import BlobError, Piece
 from millrace.client.events import Buffer, _open, follow_buffer, follow_log
 from millrace.client.link import Link, PendingReply, wall_ms
 from millrace.client.logs import LogReader
-from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed, Problem, RequestRefused
+from millrace.core.messages.client import (
+    BlobServerDescribed,
+    JobAcceptedReply,
+    JobRejected,
+    JobsListed,
+    Problem,
+    RequestRefused,
+)
 from millrace.core.messages.events import DeadLetter
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
