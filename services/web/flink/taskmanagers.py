@@ -15,7 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from millrace.client import MillraceError
-from millrace.core.messages.client import TaskManagerDescribed, TaskManagerInfo
+from millrace.core.messages.client import SlotInfo, TaskManagerDescribed, TaskManagerInfo
 from millrace.core.messages.processes import JvmStatus, ProcessStatus
 
 from ..core.facts import Row
@@ -150,8 +150,8 @@ def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None, machin
         "slotsNumber": len(slots),
         "freeSlots": sum(slot["state"] == "FREE" for slot in slots),
         "assignedTasks": sum(slot["job"] is not None for slot in slots),
-        "totalResource": _resource(heap),
-        "freeResource": _resource(_heap([slot for slot in slots if slot["state"] == "FREE"], info)),
+        "totalResource": _resource(slots, info),
+        "freeResource": _resource([slot for slot in slots if slot["state"] == "FREE"], info),
         "hardware": {
             "cpuCores": machine.cores if machine is not None else 0, "physicalMemory": machine.memory if machine is not None else 0,
             "freeMemory": heap * MIB, "managedMemory": 0,
@@ -168,14 +168,23 @@ def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None, machin
 
 def _heap(slots: Sequence[Row], info: TaskManagerInfo | None) -> int:
     """Of these slots together, in MiB."""
-    sizes = {each.slot: each.memory_mb for each in info.slots} if info is not None else {}
-    return sum(sizes.get(slot["slot"], 0) for slot in slots)
+    return sum(each.memory_mb for each in _known(slots, info))
 
 
-def _resource(heap: int) -> shapes.Resource:
+def _known(slots: Sequence[Row], info: TaskManagerInfo | None) -> list[SlotInfo]:
+    """What the ResourceManager has of these slots; nothing of those that it does not know yet."""
+    found = {each.slot: each for each in info.slots} if info is not None else {}
+    return [found[slot["slot"]] for slot in slots if slot["slot"] in found]
+
+
+def _resource(slots: Sequence[Row], info: TaskManagerInfo | None) -> shapes.Resource:
+    """What these slots have together. Those of one machine may share its cores: each counts all that it may use."""
+    known = _known(slots, info)
+    extras = sorted({name for each in known for name in each.extras})
     return {
-        "cpuCores": 0.0, "taskHeapMemory": heap, "taskOffHeapMemory": 0, "managedMemory": 0, "networkMemory": 0,
-        "extendedResources": {},
+        "cpuCores": float(sum(each.cores for each in known)), "taskHeapMemory": _heap(slots, info), "taskOffHeapMemory": 0,
+        "managedMemory": 0, "networkMemory": 0,
+        "extendedResources": {name: float(sum(each.extras.get(name, 0) for each in known)) for name in extras},
     }  # fmt: skip
 
 
@@ -190,7 +199,7 @@ def detail(
     return {
         **_row(member, slots, info, now.status if now is not None else None),
         "allocatedSlots": [
-            {"jobId": job_id(job), "resource": _resource(_heap(its, info)), "assignedTasks": len(its)} for job, its in held.items()
+            {"jobId": job_id(job), "resource": _resource(its, info), "assignedTasks": len(its)} for job, its in held.items()
         ],
         "metrics": {
             "heapUsed": sum(jvm.heap.used for jvm in jvms), "heapCommitted": sum(jvm.heap.committed for jvm in jvms),

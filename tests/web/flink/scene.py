@@ -33,7 +33,7 @@ FAULT = {
 
 MEMBER = TaskManagerInfo(
     task_manager="tm", incarnation=7, host="h", since_ms=1, last_beat_ms=1_700_000_009_000,
-    slots=[SlotInfo(slot=number, state="FREE", memory_mb=512) for number in range(3)],
+    slots=[SlotInfo(slot=number, state="FREE", memory_mb=512, cores=2, extras={"gpu": 1}) for number in range(3)],
 )  # fmt: skip
 
 

@@ -262,6 +262,8 @@ def test_a_task_manager_has_the_heap_of_its_slots_where_the_resource_manager_ans
     (member,) = asked.get("/taskmanagers").json()["taskmanagers"]
     assert (member["timeSinceLastHeartbeat"], member["hardware"]["freeMemory"]) == (1_700_000_009_000, 3 * 512 << 20)
     assert (member["totalResource"]["taskHeapMemory"], member["freeResource"]["taskHeapMemory"]) == (1536, 512)
+    assert (member["totalResource"]["cpuCores"], member["freeResource"]["cpuCores"]) == (6.0, 2.0)
+    assert (member["totalResource"]["extendedResources"], member["freeResource"]["extendedResources"]) == ({"gpu": 3.0}, {"gpu": 1.0})
     (held,) = asked.get("/taskmanagers/tm").json()["allocatedSlots"]
     assert (held["jobId"], held["assignedTasks"], held["resource"]["taskHeapMemory"]) == (job_id(RUNS), 1, 512)
     (member,) = web.get("/taskmanagers").json()["taskmanagers"]
