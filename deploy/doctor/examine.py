@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from millrace import __version__
+from millrace.core.messages.client import ClusterOverview
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Unavailable
 from millrace.runtime.service import TopologyMissing, read_topology
@@ -122,6 +123,17 @@ def _machines(
         store.close()
 
 
+def none_registered(overview: ClusterOverview) -> Finding:
+    """That is as it should be where a provider starts TaskManagers when jobs wait, and stops them afterwards."""
+    its = overview.provided
+    if its is not None and its.most and (its.starting or not overview.waiting_jobs):
+        started = f"{its.starting} of at most {its.most} are being started"
+        return ok("TaskManagers", f"none is registered, {started}; {overview.waiting_jobs} jobs wait")
+    by_hand = "start one (`python -m services.task_manager`), or see the log of the one that runs"
+    hint = "`millrace queue` says why none is started" if its is not None and its.most else by_hand
+    return problem("TaskManagers", f"none is registered; {overview.waiting_jobs} jobs wait", hint)
+
+
 def _answers(where: Where) -> Iterator[Finding]:
     """One question on the whole way: client, Dispatcher, ResourceManager, and back."""
     from millrace.client import Millrace, MillraceError
@@ -135,10 +147,7 @@ def _answers(where: Where) -> Iterator[Finding]:
     if overview.silent is not None:
         yield problem("answers", f"{overview.silent} has not answered a client's question", "see the log of the process that hosts it")
     elif overview.task_managers == 0:
-        yield problem(
-            "TaskManagers", f"none is registered; {overview.waiting_jobs} jobs wait",
-            "start one (`python -m services.task_manager`), or see the log of the one that runs",
-        )  # fmt: skip
+        yield none_registered(overview)
     elif overview.slots == 0 or (overview.free_slots == 0 and overview.waiting_jobs):
         yield note(
             "TaskManagers", f"{overview.waiting_jobs} jobs wait: no slot of {overview.slots} is free", "`millrace slots` shows what runs"

@@ -15,11 +15,12 @@ from deploy.cli.app import app
 from deploy.doctor import etcd, here, kafka, kafka_version, scopes
 from deploy.doctor.bundle import _letter, _stripped, scrubbed
 from deploy.doctor.etcd import Member
-from deploy.doctor.examine import Report, Where, examine
+from deploy.doctor.examine import Report, Where, examine, none_registered
 from deploy.doctor.findings import Finding, Unreachable
 from deploy.doctor.kafka import Cluster, Partition, Version
 from deploy.doctor.scopes import Scope
 from deploy.local.supervisor import put_aside
+from millrace.core.messages.client import ClusterOverview, Provided
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Put, Txn
 from millrace.runtime.logs import Redaction
@@ -333,3 +334,21 @@ def test_troubles_of_jobs_are_told_with_what_to_do() -> None:
     assert "`millrace show b` knows the job, leave it" in unreadable.fix, "of a live job it is the only copy beside the log"
     assert no_text.what.startswith("z\\udcff: ") and no_text.what.encode()
     assert staged.level == foreign.level == no_folders.level == "note" and "/x/.out.staging/1.2 (away)" in staged.what
+
+
+@pytest.mark.parametrize(("provided", "waiting", "level", "said"), [
+    (None, 0, "problem", "start one"),
+    (Provided(starting=0, least=0, most=0), 0, "problem", "start one"),
+    (Provided(starting=0, least=0, most=2), 0, "ok", ""),
+    (Provided(starting=1, least=0, most=2), 3, "ok", ""),
+    (Provided(starting=0, least=0, most=2), 3, "problem", "millrace queue"),
+])  # fmt: skip
+def test_a_cluster_that_grows_when_jobs_wait_has_no_task_manager_at_rest(
+    provided: Provided | None, waiting: int, level: str, said: str
+) -> None:
+    """That was a problem, and the exit code 1."""
+    overview = ClusterOverview(
+        correlation="", jobs={}, task_managers=0, slots=0, free_slots=0, waiting_jobs=waiting, provided=provided
+    )  # fmt: skip
+    found = none_registered(overview)
+    assert found.level == level and said in found.fix
