@@ -79,15 +79,16 @@ class Session:
                     break
                 if reply.silent and isinstance(request, KEPT):
                     raise errors.OutcomeUnknown(reply.reason)
-                self._closed.wait(SILENT_S if reply.silent else BUSY_S)
+                silent, reason = reply.silent, reply.reason
+                self._closed.wait(SILENT_S if silent else BUSY_S)
                 try:
                     reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
-                except errors.OutcomeUnknown as unknown:
+                except errors.OutcomeUnknown:
+                    if not silent:
+                        raise
                     if isinstance(request, CHANGES):  # the answer before names who is silent: it is not the Dispatcher
-                        raise errors.OutcomeUnknown(reply.reason if reply.silent else str(unknown)) from None
-                    if reply.silent:
-                        break
-                    raise
+                        raise errors.OutcomeUnknown(reason) from None
+                    break
             return expected(reply, kind)
         except errors.OutcomeUnknown as unknown:
             if isinstance(request, CHANGES):
