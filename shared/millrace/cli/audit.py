@@ -56,8 +56,8 @@ def audit(
         late = wall_ms - asked.at_ms > ANSWERED_WITHIN_MS
         outcome = answered.outcome if answered is not None else "not known" if late else "under way"
         who = (asked.name, asked.role) if asked.name else ("-", "-")
-        told = (*who, asked.address, asked.verb, asked.target, outcome, answered.detail if answered else "")
-        rows.append((when(asked.at_ms), *map(printable, told)))
+        cells = (*who, asked.address, asked.verb, asked.target, outcome, answered.detail if answered else "")
+        rows.append((when(asked.at_ms), *map(printable, cells)))
     table(("when", "who", "role", "from", "command", "of", "outcome", ""), rows)
     if not rows:
         print(f"no command came over HTTP since {when(since_ms)}", file=sys.stderr)

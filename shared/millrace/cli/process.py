@@ -166,8 +166,8 @@ def _print_described(described: TaskManagerDescribed | ProcessDescribed) -> None
     print()
     rows: list[tuple[object, ...]] = []
     for slot in described.slots:
-        told = _jvm_cells(slot.jvm) if slot.jvm is not None else ("", "", "", "")
-        rows.append((slot.slot, slot.state, slot.profile.text, slot.job, slot.attempt_state, *told))
+        jvm_cells = _jvm_cells(slot.jvm) if slot.jvm is not None else ("", "", "", "")
+        rows.append((slot.slot, slot.state, slot.profile.text, slot.job, slot.attempt_state, *jvm_cells))
     table(("slot", "state", "has", "job", "attempt", "heap", "outside of it", "collections", "threads"), rows)
     for slot in described.slots:
         for head, why in (("JVM", slot.no_answer), ("broken", slot.broken)):

@@ -56,8 +56,8 @@ def rescale(
     _print(found, changed)
     if parallelism:
         count = len(changed)
-        told = f"job {job} is rescaled: {count} vert{'ex has' if count == 1 else 'ices have'} another parallelism"
-        print(told if changed else f"job {job} has these numbers already: nothing changes", file=sys.stderr)
+        summary = f"job {job} is rescaled: {count} vert{'ex has' if count == 1 else 'ices have'} another parallelism"
+        print(summary if changed else f"job {job} has these numbers already: nothing changes", file=sys.stderr)
 
 
 def _numbers(given: list[str]) -> tuple[int | None, dict[str, int]]:

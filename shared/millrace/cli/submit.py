@@ -178,9 +178,9 @@ def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: st
     except KeyboardInterrupt:
         print(f"\nit is not known whether job {job} was accepted; ask: millrace show {job}", file=sys.stderr)
         raise
-    told = loaded.rendered()
+    rendered = loaded.rendered()
     for line in (loaded.render(_problem(each, warning=True)) for each in accepted.warnings):
-        if line not in told:  # what the cluster alone has found
+        if line not in rendered:  # what the cluster alone has found
             print(line, file=sys.stderr)
     return accepted
 
@@ -308,11 +308,11 @@ def print_problems(loaded: Loaded, problems: list[Any]) -> None:
     print(f"not accepted: {len(problems)} problem{'s' * (len(problems) != 1)}", file=sys.stderr)
 
 
-def _problem(told: Any, warning: bool = False) -> Problem:
-    """A problem as the cluster tells it."""
+def _problem(answered: Any, warning: bool = False) -> Problem:
+    """A problem as the cluster answered it."""
     from millrace.core.jobgraph.problems import Problem
 
-    return Problem(tuple(told.place), told.message, told.hint, warning=warning)
+    return Problem(tuple(answered.place), answered.message, answered.hint, warning=warning)
 
 
 def _comma(text: str | None) -> list[str]:

@@ -180,16 +180,16 @@ def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
             yield label(task.task), subtask.subtask, subtask.state, *last, rows
             for each in subtask.concurrent_attempts:
                 done = progress_line(each.progress.model_dump()) if each.progress is not None else ""
-                told = "; ".join(filter(None, (f"beside attempt {subtask.attempt}", done)))
+                note = "; ".join(filter(None, (f"beside attempt {subtask.attempt}", done)))
                 length = took(each.running_ms or each.deployed_ms, None)
-                yield label(task.task), subtask.subtask, each.state, each.attempt, each.task_manager, length, told
+                yield label(task.task), subtask.subtask, each.state, each.attempt, each.task_manager, length, note
         if task.omitted:
             yield (label(task.task), f"and {task.omitted} more", "", "", "", "", "")
 
 
 def _print_figures(detail: JobDetail) -> None:
     """What the Spark of each attempt has done: of the failed ones that are listed, and of the last."""
-    told = [
+    rows = [
         (label(task.task), subtask.subtask, number, *figures(progress.model_dump()))
         for task in detail.tasks
         for subtask in task.subtasks
@@ -199,8 +199,8 @@ def _print_figures(detail: JobDetail) -> None:
         if progress is not None
     ]  # fmt: skip
     print("\nSpark")
-    if told:
-        table(("task", "subtask", "attempt", *FIGURES), told)
+    if rows:
+        table(("task", "subtask", "attempt", *FIGURES), rows)
     else:
         print("  no attempt has reported what its Spark does: the first report comes after a second, and what was canceled is not listed")
 

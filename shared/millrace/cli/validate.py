@@ -149,8 +149,8 @@ def _of_value(raw: Any, data: bytes) -> tuple[str, list[Problem]]:
         types = dict.fromkeys(type_ for type_, _ in CONTRACTS)
         return "nothing", [Problem(("type",), f"there is no message {name[:100]!r}", did_you_mean(name, types))]
     if isinstance(version, bool) or version not in known:
-        told = f"is {version!r}" if "version" in raw else "is missing"
-        return "nothing", [Problem(("version",), f"{told}; {name} has {', '.join(map(str, known))}")]
+        problem = f"is {version!r}" if "version" in raw else "is missing"
+        return "nothing", [Problem(("version",), f"{problem}; {name} has {', '.join(map(str, known))}")]
     body = CONTRACTS[name, version].body
     problems = []
     try:

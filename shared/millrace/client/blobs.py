@@ -130,7 +130,7 @@ class BlobClient:
 
 def _reason(answer: httpx.Response, path: str) -> str:
     try:
-        said = answer.json()["error"]
+        error = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
-        said = answer.text.strip()[:200]
-    return f"{path}: {said or answer.reason_phrase or 'refused'} (HTTP {answer.status_code})"
+        error = answer.text.strip()[:200]
+    return f"{path}: {error or answer.reason_phrase or 'refused'} (HTTP {answer.status_code})"

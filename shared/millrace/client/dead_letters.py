@@ -65,8 +65,8 @@ class Original:
 
 def kind_of(reason: str) -> str:
     """A letter's reason without what differs from record to record: for counting, and for who must see nothing of the record."""
-    told = re.sub(r"'[^']*'", "'...'", reason.split(": ")[0].split("; ")[0])
-    return re.sub(r"(?<![\w-])\d+", "N", re.sub(r" of job \S+", "", told))
+    first_clause = re.sub(r"'[^']*'", "'...'", reason.split(": ")[0].split("; ")[0])
+    return re.sub(r"(?<![\w-])\d+", "N", re.sub(r" of job \S+", "", first_clause))
 
 
 @dataclass
@@ -187,11 +187,11 @@ class _Found:
 
     def letters(self) -> Iterator[Letter]:
         """Oldest first."""
-        return map(self._told, self._letters.values())
+        return map(self._with_redrive, self._letters.values())
 
     def letter(self, number: int) -> Letter | None:
         """One of them."""
-        return self._told(self._letters[number]) if number in self._letters else None
+        return self._with_redrive(self._letters[number]) if number in self._letters else None
 
     def _take(self, message: Message) -> None:
         fact = _body(DeadLetterRedriven, message.value() or b"")
@@ -200,7 +200,7 @@ class _Found:
             self._tries[fact.topic, fact.partition, fact.offset] = fact.repeats
             self._redriven[fact.letter] = fact
 
-    def _told(self, letter: Letter) -> Letter:
+    def _with_redrive(self, letter: Letter) -> Letter:
         """A record may be parked again before it is written down that it was sent."""
         letter.redriven = self._redriven.get(letter.number)
         letter.repeats = self._tries.get((letter.letter.topic, letter.letter.partition, letter.letter.offset), 0)
@@ -269,17 +269,17 @@ class DeadLetters(TopicLog):
 
     def original(self, letter: Letter) -> Original:
         """The whole record. Raises Gone, with the reason."""
-        told = letter.letter
-        where = f"{told.topic}[{told.partition}] at offset {told.offset}"
-        message = self._at(told.topic, told.partition, told.offset)
-        if message is not None and _fits(told, message.value() or b""):
+        parked = letter.letter
+        where = f"{parked.topic}[{parked.partition}] at offset {parked.offset}"
+        message = self._at(parked.topic, parked.partition, parked.offset)
+        if message is not None and _fits(parked, message.value() or b""):
             headers = tuple((name, value or b"") for name, value in headers_of(message))
             return Original(message.value() or b"", message.key(), headers, where)
-        if _fits(told, letter.head):
+        if _fits(parked, letter.head):
             return Original(letter.head, None, (), "the letter itself")
         why = "another record stands there now" if message is not None else "it was deleted there"
         raise Gone(
-            f"letter {letter.number} keeps the first {len(letter.head)} of {told.size_bytes} bytes; the rest was in {where}, and {why}"
+            f"letter {letter.number} keeps the first {len(letter.head)} of {parked.size_bytes} bytes; the rest was in {where}, and {why}"
         )
 
     def redrive(self, letter: Letter, original: Original, by: str | None = None) -> DeadLetterRedriven:
@@ -288,25 +288,25 @@ class DeadLetters(TopicLog):
 
         Nothing of the record is changed: its job's id makes a second acceptance of the same job harmless.
         """
-        told = letter.letter
-        if told.topic != REQUESTS:
-            raise Refused(f"letter {letter.number} was on {told.topic}: only records of {REQUESTS} are sent again")
+        parked = letter.letter
+        if parked.topic != REQUESTS:
+            raise Refused(f"letter {letter.number} was on {parked.topic}: only records of {REQUESTS} are sent again")
         repeats, who = max(letter.repeats, original.repeats) + 1, f"{getpass.getuser()}@{socket.gethostname()}" if by is None else by
         kept = [(name, value) for name, value in original.headers if name not in (LETTER, REPEATS, BY)]
         if ORIGIN not in dict(kept):
-            kept.append((ORIGIN, f"{told.topic}/{told.partition}/{told.offset}".encode()))
+            kept.append((ORIGIN, f"{parked.topic}/{parked.partition}/{parked.offset}".encode()))
         added = {LETTER: letter.number, REPEATS: repeats, BY: who}
         headers = [*kept, *((name, str(value).encode()) for name, value in added.items())]
         try:
-            offset = self._link.publish(told.topic, original.value, key=original.key, headers=headers)
+            offset = self._link.publish(parked.topic, original.value, key=original.key, headers=headers)
         except Unavailable as failure:
             raise OutcomeUnknown(f"letter {letter.number} may have been sent again: {failure}") from None
         fact = DeadLetterRedriven(
-            letter=letter.number, topic=told.topic, partition=0, offset=offset, repeats=repeats, by=who, at_ms=wall_ms()
+            letter=letter.number, topic=parked.topic, partition=0, offset=offset, repeats=repeats, by=who, at_ms=wall_ms()
         )
         letter.redriven = fact
         try:
-            self._link.publish(LETTERS, fact.model_dump_json().encode(), key=told.topic.encode())
+            self._link.publish(LETTERS, fact.model_dump_json().encode(), key=parked.topic.encode())
         except (Unavailable, Refused) as failure:
             raise OutcomeUnknown(f"letter {letter.number} was sent again, but that may not be written down: {failure}") from None
         return fact

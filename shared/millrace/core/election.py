@@ -91,10 +91,10 @@ class Election:
 
     # what is read
 
-    def leader_seen(self, own_ms: OwnMs, published_through: int, before: int, said: int) -> None:
+    def leader_seen(self, own_ms: OwnMs, published_through: int, before: int, last_seq: int) -> None:
         """A tick was taken, or a leader's Elected folded."""
         self._leader_seen_ms, self._probe_stamp_ms = own_ms, 0
-        self._stuck = self._stuck + 1 if published_through == before < said else 0
+        self._stuck = self._stuck + 1 if published_through == before < last_seq else 0
         self._silent = self._stuck >= STUCK_TICKS
 
     def read(self, stamp_ms: int, next_ms: int) -> None:

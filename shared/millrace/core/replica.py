@@ -107,9 +107,9 @@ class BaseReplica:
 
     def _speak(self, result: FoldResult) -> list[Action]:
         actions: list[Action] = []
-        for spoken in result.said:
-            self.speaking.queue(spoken.seq)
-            actions.append(Speak(self.epoch, spoken))
+        for record in result.said:
+            self.speaking.queue(record.seq)
+            actions.append(Speak(self.epoch, record))
         for effect in result.done:
             if self.speaking.may_perform(self.folded.effects[effect].key, effect):
                 actions += self._perform(effect)
@@ -209,8 +209,8 @@ class Replica(BaseReplica):
             election.lead(own_ms)
             self.speaking = Speaking()
             seqs, effects = self.speaking.begin(self.folded)
-            said = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
-            return [*said, *self._perform(*effects), *self._tick(own_ms)]
+            unpublished = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
+            return [*unpublished, *self._perform(*effects), *self._tick(own_ms)]
         if election.has_key and record.epoch > election.epoch:
             election.follow(own_ms)
         election.leader_seen(own_ms, 0, 0, 0)

@@ -53,8 +53,8 @@ def decode(value: bytes, limits: Limits) -> client.Request:
     known = body.model_fields["version"].default
     version = raw.get("version")
     if isinstance(version, bool) or not isinstance(version, int):
-        told = f'{found(version)} as its "version", which is no integer' if "version" in raw else 'no "version"'
-        raise Refused(f"{raw['type']} has {told}; this Dispatcher knows version {known}")
+        version_problem = f'{found(version)} as its "version", which is no integer' if "version" in raw else 'no "version"'
+        raise Refused(f"{raw['type']} has {version_problem}; this Dispatcher knows version {known}")
     if version != known:
         newer = "a newer" if version > known else "an unknown"
         raise Refused(f"{raw['type']} has {newer} version, {version}; this Dispatcher knows version {known}")
@@ -86,9 +86,10 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
         message = f"with parameters put in, the graph has {size} bytes, more than the {GRAPH_BYTES_MOST} allowed"
         hint = "keep data out of it: put it into files, or upload it as a module"
         return Checked(validated, stored, (Problem((), message, hint),), ())
-    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated), *check_packages(validated), *check_unread(validated)]
-    errors = tuple(problem for problem in said if not problem.warning)
-    return Checked(validated, stored, errors, tuple(problem for problem in said if problem.warning))
+    problems = [*check_sql(validated), *check_conf(validated), *check_relative(validated)]
+    problems += [*check_packages(validated), *check_unread(validated)]
+    errors = tuple(problem for problem in problems if not problem.warning)
+    return Checked(validated, stored, errors, tuple(problem for problem in problems if problem.warning))
 
 
 def check_loaded(loaded: Loaded) -> None:

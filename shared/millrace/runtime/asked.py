@@ -42,14 +42,14 @@ class Questions:
         self._stopping.set()
 
     def _run(self) -> None:
-        told = ""
+        logged = ""
         while not self._stopping.is_set():
             try:
                 self._read()
             except (Unavailable, OffsetGone) as failure:  # nothing is lost by it but questions
-                if str(failure) != told:
-                    told = str(failure)
-                    log.warning("questions are not read now", reason=told)
+                if str(failure) != logged:
+                    logged = str(failure)
+                    log.warning("questions are not read now", reason=logged)
                 self._stopping.wait(AGAIN_S)
 
     def _read(self) -> None:

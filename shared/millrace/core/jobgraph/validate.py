@@ -91,20 +91,20 @@ def readable(
     mistake at once: queries, sources and settings. Never to be stored or run: vertices have nothing else, and `inputs` None where it
     cannot be known what they are."""
     whole = isinstance(raw, dict) and measure(raw, limits) is None and not any(_too_many(raw, limits))
-    told = [problem.place for problem in problems]
+    places = [problem.place for problem in problems]
     vertices: dict[str, Vertex] = {}
     conf: dict[str, str] = {}
     if isinstance(raw, dict) and whole:
         values, _ = _values(raw.get("parameters"), parameters or {})
         resolved, _ = _resolve(raw, values, limits)
-        vertices = {each.id: _readable(each, told) for each in see(resolved.get("vertices")).values()}
+        vertices = {each.id: _readable(each, places) for each in see(resolved.get("vertices")).values()}
         given = resolved.get("conf")
         conf = {str(key): str(as_text(value)) for key, value in given.items()} if isinstance(given, dict) else {}
     master = raw.get("master") if isinstance(raw, dict) else None
     return JobGraph.model_construct(vertices=vertices, conf=conf, master=master if isinstance(master, str) else None)
 
 
-def _readable(vertex: Seen, told: list[Place]) -> Vertex:
+def _readable(vertex: Seen, places: list[Place]) -> Vertex:
     place: Place = ("vertices", vertex.id)
     sql, inputs = vertex.raw.get("sql"), vertex.raw.get("inputs", {})
     try:
@@ -113,8 +113,8 @@ def _readable(vertex: Seen, told: list[Place]) -> Vertex:
         source = None
     misnamed = "inputs" not in vertex.raw and any(field not in _FIELDS for field in vertex.raw)
     return Vertex.model_construct(
-        sql=sql if isinstance(sql, str) and (*place, "sql") not in told else None,
-        source=source if not any(each[:3] == (*place, "source") for each in told) else None,
+        sql=sql if isinstance(sql, str) and (*place, "sql") not in places else None,
+        source=source if not any(each[:3] == (*place, "source") for each in places) else None,
         inputs=inputs if isinstance(inputs, dict) and not misnamed else None,
     )
 
