@@ -146,8 +146,8 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 def of_invalid(error: RequestValidationError) -> Refusal:
     """What is wrong with the parameters of a request."""
     mistakes = [Mistake(place=list(each["loc"][1:] or each["loc"]), message=each["msg"]) for each in error.errors()]
-    told = "; ".join(f"{'.'.join(map(str, each.place))}: {each.message}" for each in mistakes)
-    return Refusal(400, told, "invalid-parameter", mistakes)
+    detail = "; ".join(f"{'.'.join(map(str, each.place))}: {each.message}" for each in mistakes)
+    return Refusal(400, detail, "invalid-parameter", mistakes)
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -74,8 +74,8 @@ async def known_alone(request: Request) -> None:
     mistakes += [Mistake(place=[name], message=f"it is given {given[name]} times, and taken once") for name in repeated]
     first = f"{mistakes[0].place[0]}: {mistakes[0].message}"
     if unknown:
-        told = f"there are: {', '.join(fields)}" if fields else "there are none"
-        first = f"{unknown[0]}: no parameter of {request.url.path}; {told}"
+        expected = f"there are: {', '.join(fields)}" if fields else "there are none"
+        first = f"{unknown[0]}: no parameter of {request.url.path}; {expected}"
     dependant = request.scope["route"].dependant
     _, wrong = request_params_to_args(dependant.query_params, request.query_params)
     _, wrong_path = request_params_to_args(dependant.path_params, request.path_params)

@@ -56,8 +56,8 @@ def questions(commands: Commands, kept: Kept, spark_history: str) -> APIRouter:
 
         def read(client: Any) -> models.Events:
             since_ms = client.status(job).accepted_ms
-            told = client.events(job, history=True, go_on=False, since_ms=since_ms)
-            found: deque[dict[str, Any]] = deque(told, EVENTS_MOST + 1)
+            history = client.events(job, history=True, go_on=False, since_ms=since_ms)
+            found: deque[dict[str, Any]] = deque(history, EVENTS_MOST + 1)
             return models.Events(events=list(found)[-EVENTS_MOST:], truncated=len(found) > EVENTS_MOST)
 
         return await commands.call(read, wait_s)

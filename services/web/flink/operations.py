@@ -61,8 +61,8 @@ def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
         try:
             return kind.model_validate_json(await request.body() or b"{}")
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors())
-            raise Refusal(400, f"Request did not match expected format {kind.__name__}: {told}") from None
+            mistakes = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors())
+            raise Refusal(400, f"Request did not match expected format {kind.__name__}: {mistakes}") from None
 
     return parsed
 

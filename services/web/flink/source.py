@@ -273,8 +273,8 @@ class Source:
         if known is not None:
             return known
         entered = found.detail.entered if found.detail is not None else {}
-        told = sorted((ms, status) for status, ms in entered.items())
-        past = [{"kind": "JobStateChanged", "status": status, "at_ms": ms} for ms, status in told]
+        changes = sorted((ms, status) for status, ms in entered.items())
+        past = [{"kind": "JobStateChanged", "status": status, "at_ms": ms} for ms, status in changes]
         row = {**row_of(found), "past": past}
         return Job(row, row, self.now_ms())
 

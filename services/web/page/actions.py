@@ -26,7 +26,7 @@ from ..view import View
 from .checking import Checked, checked
 from .forms import FILES_MOST, form_of, uploads_of
 from .reads import Reads
-from .refusals import told_to_people
+from .refusals import refusals_as_pages
 from .shell import PREFIX, Shell
 from .words import count
 
@@ -55,7 +55,7 @@ JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
 
 def actions(shell: Shell, view: View, commands: Commands, reads: Reads, stack: str) -> APIRouter:
     """The forms, and the questions before them."""
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell))
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell))
     _cancel(router, shell, view, commands, stack)
     _again(router, shell, view, commands, reads, stack)
     _submit(router, shell, commands)
@@ -176,8 +176,8 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
             id = new_id(name)
             await commands.submit(run_again(graph, job, repair=how.repair), id)
         except UNKNOWN as failure:
-            told = "It is not known yet whether it runs"
-            return await shell.done(request, "jobs", told, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
+            headline = "It is not known yet whether it runs"
+            return await shell.done(request, "jobs", headline, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
         except MillraceError as failure:
             return await shell.done(request, "jobs", "It was not submitted", [(job, str(failure), "bad")], f"{PREFIX}/jobs/{job}")
         return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
@@ -221,8 +221,8 @@ def _submit(router: APIRouter, shell: Shell, commands: Commands) -> None:
             return await run_in_threadpool(lambda: screen(request, found, job, f"{job[:100]!r} is no id of a job: {JOB_ID_RULE}", 400))
         if found.errors or not found.raw:
             mistakes = "1 mistake" if found.errors == 1 else f"{found.errors} mistakes"
-            told = f"Mend {mistakes} first" if found.errors else "Type a graph first"
-            return await run_in_threadpool(lambda: screen(request, found, job, told, 400))
+            instruction = f"Mend {mistakes} first" if found.errors else "Type a graph first"
+            return await run_in_threadpool(lambda: screen(request, found, job, instruction, 400))
         id = job or new_id(found.name)
         try:
             await commands.submit(found.raw, id, None, uploads, found.env)

@@ -21,7 +21,7 @@ from ..api.asking import known_alone
 from ..commands import Commands, may_be_done
 from ..view import View
 from .forms import form_of
-from .refusals import told_to_people
+from .refusals import refusals_as_pages
 from .shell import PREFIX, Shell
 from .words import count
 
@@ -44,7 +44,7 @@ class Typed(NamedTuple):
 
 def cluster_actions(shell: Shell, view: View, commands: Commands, stack: str) -> APIRouter:
     """The forms, and the questions before them."""
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell), dependencies=[Depends(known_alone)])
     _block(router, shell, view, commands, stack)
     _unblock(router, shell, view, commands, stack)
     _deregister(router, shell, view, commands, stack)
@@ -97,8 +97,8 @@ def _mistakes(typed: Typed) -> tuple[int | None, dict[str, str]]:
     wrong: dict[str, str] = {}
     for_ms = None
     if not re.fullmatch(HOST_PATTERN, typed.host):
-        told = f"{typed.host[:40]!r} is no name of a host: choose one of those that are registered"
-        wrong["host"] = told if typed.host else "Name a host"
+        mistake = f"{typed.host[:40]!r} is no name of a host: choose one of those that are registered"
+        wrong["host"] = mistake if typed.host else "Name a host"
     if typed.length:
         try:
             for_ms = length_ms(typed.length)
@@ -207,7 +207,7 @@ def _shut_down(router: APIRouter, shell: Shell, view: View, commands: Commands, 
             seen = await commands.shut_down()
         except MillraceError as failure:
             return await _not_done(shell, request, "services", "the cluster", failure)
-        done = [(what, told, tone) for what, told, tone in _far(seen, stack) if told]
+        done = [(what, outcome, tone) for what, outcome, tone in _far(seen, stack) if outcome]
         return await shell.done(request, "services", "The cluster is being shut down", done, f"{PREFIX}/")
 
 

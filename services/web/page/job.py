@@ -66,7 +66,7 @@ class AttemptLine:
     where: str
     rows: str
     took: str
-    said: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class JobShown:
     def task(self, id: str | None) -> TaskBox | None:
         """The one that is asked for; else the one that tells most."""
         found = next((task for task in (*self.tasks, *self.drawn) if task.id == id), None)
-        told = [task for state in NOTABLE for task in self.tasks if task.state == state]
-        return found or (told[0] if told else self.tasks[-1] if self.tasks else None)
+        notable = [task for state in NOTABLE for task in self.tasks if task.state == state]
+        return found or (notable[0] if notable else self.tasks[-1] if self.tasks else None)
 
 
 def state_shown(status: str, waiting: str | None, in_slots: int) -> str:
@@ -172,10 +172,10 @@ def in_slots(described: Row) -> int:
 
 
 def reading_of(tasks: Sequence[Row], plan: Plan | None) -> Reading:
-    """Which tasks read which: as the job's acceptance told it, else by its plan. Empty: neither is known."""
-    told = {each["task"]: [(read["task"], read["edge"]) for read in each.get("inputs") or ()] for each in tasks}
-    if any(told.values()) or len(told) == 1:
-        return told
+    """Which tasks read which: as the job's acceptance has it, else by its plan. Empty: neither is known."""
+    inputs = {each["task"]: [(read["task"], read["edge"]) for read in each.get("inputs") or ()] for each in tasks}
+    if any(inputs.values()) or len(inputs) == 1:
+        return inputs
     if plan is None:
         return {}
     return inputs_of(plan)
@@ -326,14 +326,14 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             where = "" if not each["task_manager"] else each["task_manager"] + (f"/{each['slot']}" if each["slot"] is not None else "")
             detail = details.get(subtask["subtask"])
             whole = number(_rows(detail)) if detail is not None and each is subtask["attempts"][-1] else ""
-            said = printable(str(error.get("message") or "")).strip().partition("\n")[0]
+            note = printable(str(error.get("message") or "")).strip().partition("\n")[0]
             if each.get("beside"):
                 beside = f"attempt {each['attempt']} beside attempt {each['beside']}, of which the first to finish counts"
-                said = "; ".join(filter(None, (beside, said)))
+                note = "; ".join(filter(None, (beside, note)))
             if error.get("decided"):
-                said = f"{said.rstrip('.')}: {printable(decision_text(Decided.model_validate(error['decided'])))}"
+                note = f"{note.rstrip('.')}: {printable(decision_text(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
-            yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), said)
+            yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), note)
         if of := subtask.get("kept_from"):
             yield AttemptLine(subtask["subtask"], 0, ATTEMPTS[ExecutionState.FINISHED.value], "", "", "", f"kept from {printable(of)}")
 
@@ -366,10 +366,10 @@ def _folded(
     boxes: Sequence[TaskBox], edges: Sequence[EdgeLine], upstream: Mapping[str, Sequence[str]], asked: str | None
 ) -> tuple[tuple[TaskBox, ...], tuple[EdgeLine, ...], dict[str, list[str]]]:
     """The boxes and edges that are drawn of very many, and which box reads which."""
-    telling = [box.id for state in NOTABLE for box in boxes if box.state == state]
+    notable = [box.id for state in NOTABLE for box in boxes if box.state == state]
     critical = [name for each in edges if each.is_critical for name in (each.producer, each.reader)]
     asked_for = [box.id for box in boxes if box.id == asked]
-    found = folded(upstream, list(dict.fromkeys([*asked_for, *telling, *critical])))
+    found = folded(upstream, list(dict.fromkeys([*asked_for, *notable, *critical])))
     known = {box.id: box for box in boxes}
     together: dict[str, list[TaskBox]] = {}
     for name, box in found.of.items():
@@ -454,8 +454,8 @@ def _facts(described: Row, detail: JobDetail | None, plan: Plan | None, used: in
     failed = sum(attempt_state(each) == "FAILED" for each in attempts)
     lost = sum(attempt_state(each) == "LOST" for each in attempts)
     beside = sum(bool(each.get("beside")) for each in attempts)
-    told = [f"{n} {word}" for n, word in ((failed, "failed"), (lost, "moved"), (beside, "beside another")) if n]
-    yield "Attempts", f"{len(attempts)}" + (f", of them {' and '.join(told)}" if told else ", none failed" if attempts else ""), ""
+    counts = [f"{n} {word}" for n, word in ((failed, "failed"), (lost, "moved"), (beside, "beside another")) if n]
+    yield "Attempts", f"{len(attempts)}" + (f", of them {' and '.join(counts)}" if counts else ", none failed" if attempts else ""), ""
     if detail is not None and detail.restarts:
         yield "Restarts", number(detail.restarts), "attempts that failed and were run again"
     yield "Status", described["status"] + (", no attempt yet" if described["waiting"] and not used else ""), "as the API says it"

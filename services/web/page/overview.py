@@ -41,23 +41,23 @@ class Course:
     waiting: str
     most: int
     waiting_most: int
-    told: str
+    summary: str
 
 
 def headline(states: Mapping[str, int], broken: int, recent_failed: int, members: int) -> str:
     """By rule from the counts, worst first."""
-    told = []
+    findings = []
     if recent_failed:
-        told.append(f"{count(recent_failed, 'job')} failed in the last day")
+        findings.append(f"{count(recent_failed, 'job')} failed in the last day")
     if waiting := states.get("WAITING", 0):
-        told.append(f"{count(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}")
+        findings.append(f"{count(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}")
     if broken:
-        told.append(f"{count(broken, 'slot')} {'is' if broken == 1 else 'are'} broken")
+        findings.append(f"{count(broken, 'slot')} {'is' if broken == 1 else 'are'} broken")
     if not members:
-        told.append("no TaskManager is here")
-    if not told:
+        findings.append("no TaskManager is here")
+    if not findings:
         return "All is well"
-    return f"{', '.join(told)}{', the rest is well' if members else ''}".capitalize()
+    return f"{', '.join(findings)}{', the rest is well' if members else ''}".capitalize()
 
 
 def needs(
@@ -98,8 +98,9 @@ def course(attempts: Iterable[Row], past: Iterable[tuple[int, int]], total: int,
     most, most_waiting = max([total, 1, *used]), max([1, *waited])
     line, area = _path(used, most), _area(used, most)
     low, high = min(used), max(used)
-    told = f"Over the last hour between {low} and {high} slots were in use; {total} are registered now. At most {max(waited)} jobs waited."
-    return Course(line, area, _area(waited, most_waiting), most, max(waited), told)
+    in_use = f"Over the last hour between {low} and {high} slots were in use; {total} are registered now."
+    summary = f"{in_use} At most {max(waited)} jobs waited."
+    return Course(line, area, _area(waited, most_waiting), most, max(waited), summary)
 
 
 def _mark(steps: list[int], since: int, until: int, first: int) -> None:

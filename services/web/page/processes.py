@@ -17,7 +17,7 @@ from ..problems import of_storage
 from ..processes import Of, Processes
 from ..view import View
 from . import screens
-from .refusals import told_to_people
+from .refusals import refusals_as_pages
 from .routes import Text, numbered
 from .shell import PREFIX, Shell
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 def process_pages(shell: Shell, view: View, processes: Processes) -> APIRouter:
     """Those of a TaskManager, of the list of services, and of one of them."""
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell), dependencies=[Depends(known_alone)])
 
     @router.get(f"{PREFIX}/taskmanagers/{{name}}")
     async def member(

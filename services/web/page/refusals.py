@@ -15,10 +15,10 @@ from ..problems import of_invalid
 from .shell import Shell
 
 
-def told_to_people(shell: Shell) -> type[APIRoute]:
+def refusals_as_pages(shell: Shell) -> type[APIRoute]:
     """A route whose refusals a browser shows as a page. Programs, and the page's own script, have the problem as from any route."""
 
-    class Told(APIRoute):
+    class RefusalAsPage(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
 
@@ -35,4 +35,4 @@ def told_to_people(shell: Shell) -> type[APIRoute]:
 
             return tell
 
-    return Told
+    return RefusalAsPage

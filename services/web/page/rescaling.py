@@ -15,7 +15,7 @@ from millrace.core.messages.client import VertexRequirement
 from ..commands import WAIT_S, Commands, may_be_done
 from .actions import JobPath
 from .forms import form_of
-from .refusals import told_to_people
+from .refusals import refusals_as_pages
 from .shell import PREFIX, Shell
 
 FIELD = "vertex:"
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell))
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell))
 
     async def refused(request: Request, job: str, headline: str, failure: MillraceError) -> Response:
         tone = "wait" if may_be_done(failure) else "bad"

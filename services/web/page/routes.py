@@ -21,12 +21,12 @@ from ..api.asking import known_alone
 from ..view import View
 from . import screens
 from .reads import Known, Reads, redacted
-from .refusals import told_to_people
+from .refusals import refusals_as_pages
 from .shell import PREFIX, Shell
 
 LETTERS_MOST = 200
 LINES_MOST = 2000
-TOLD_WITHIN_S = (0.05, 0.1, 0.2, 0.4, 0.8)
+LOOK_AGAIN_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Between looks for a job whose first fact is on its way."""
 JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
 Text = Annotated[str, Query(max_length=300)]
@@ -36,7 +36,7 @@ Stream = Literal["stdout", "stderr"]
 
 def pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
     """The screens that change nothing."""
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell), dependencies=[Depends(known_alone)])
     _cluster(router, shell)
     _jobs(router, shell)
     _job(router, shell, view, reads)
@@ -47,7 +47,7 @@ def pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
 
 def past_pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
     """The screens of a history: what only a running cluster has is answered with that."""
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell), dependencies=[Depends(known_alone)])
     _jobs(router, shell)
     _job(router, shell, view, reads)
     _static(router, shell)
@@ -129,7 +129,7 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
         request: Request, job: JobPath, task: Text | None = None, tab: Tab | None = None, attempt: Text | None = None,
         stream: Stream | None = None, find: Text = "",
     ) -> Response:  # fmt: skip
-        row = await _told(view, reads, job)
+        row = await _awaited_row(view, reads, job)
         known = await reads.job(row) if row is not None else Known()
         ended = row is not None and row["status"] == "FINISHED"
         opened: Tab = tab or ("result" if ended else "story")
@@ -158,11 +158,11 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
         return await _shown(shell, request, "job.html", "jobs", build, version)
 
 
-async def _told(view: View, reads: Reads, job: str) -> Mapping[str, Any] | None:
-    """Its row; None: nobody tells of it. Who submits a job is sent to its page before its first fact has come."""
+async def _awaited_row(view: View, reads: Reads, job: str) -> Mapping[str, Any] | None:
+    """Its row; None: no fact of it came. Who submits a job is sent to its page before its first fact has come."""
     row, _ = view.ask(lambda view: view.jobs.row(job))
     if row is None and await reads.comes(job):
-        for wait_s in TOLD_WITHIN_S:
+        for wait_s in LOOK_AGAIN_S:
             await asyncio.sleep(wait_s)
             row, _ = view.ask(lambda view: view.jobs.row(job))
             if row is not None:

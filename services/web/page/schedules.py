@@ -16,7 +16,7 @@ from millrace.core.messages.schedules import SCHEDULE_PATTERN
 from ..api.asking import known_alone
 from ..commands import UNKNOWN, Commands
 from .forms import form_of
-from .refusals import told_to_people
+from .refusals import refusals_as_pages
 from .shell import PREFIX, Shell
 
 WAIT_S = 3.0
@@ -57,7 +57,7 @@ CHANGES: dict[What, Change] = {
 
 def schedule_pages(shell: Shell, commands: Commands, stack: str) -> APIRouter:
     """The list, one of them, and the forms."""
-    router = APIRouter(include_in_schema=False, route_class=told_to_people(shell), dependencies=[Depends(known_alone)])
+    router = APIRouter(include_in_schema=False, route_class=refusals_as_pages(shell), dependencies=[Depends(known_alone)])
 
     @router.get(HOME)
     async def listed(request: Request) -> Response:

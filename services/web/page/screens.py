@@ -146,7 +146,7 @@ def story(row: Row, described: Row) -> list[Context]:
     """What happened to a job, step by step, each with the time since its acceptance."""
     steps: list[tuple[int, int, str, str]] = []
     for each in row.get("past", ()):
-        told = {
+        detail = {
             "JobAccepted": "stored; from here on it cannot be lost",
             "JobWaiting": each.get("reason", "") + (f"; place {each['position']}" if each.get("position") else ""),
             "JobStateChanged": "the job",
@@ -154,7 +154,7 @@ def story(row: Row, described: Row) -> list[Context]:
             "JobRescaled": "another parallelism was asked for",
         }.get(each["kind"], "")
         kind = each.get("status", "") if each["kind"] == "JobStateChanged" else each["kind"]
-        steps.append((each["at_ms"], 0, kind, told))
+        steps.append((each["at_ms"], 0, kind, detail))
     for task in described["tasks"]:
         for each in task["subtasks"]:
             name = subtask_name(task["task"], each["subtask"])
@@ -171,8 +171,8 @@ def story(row: Row, described: Row) -> list[Context]:
     first = steps[0][0] if steps else 0
     before = first
     found = []
-    for n, (at_ms, _, kind, told) in enumerate(steps, 1):
-        found.append({"n": n, "at_ms": at_ms, "from_start_ms": at_ms - first, "after_ms": at_ms - before, "kind": kind, "told": told})
+    for n, (at_ms, _, kind, detail) in enumerate(steps, 1):
+        found.append({"n": n, "at_ms": at_ms, "from_start_ms": at_ms - first, "after_ms": at_ms - before, "kind": kind, "detail": detail})
         before = at_ms
     return found
 
@@ -183,7 +183,7 @@ def queue(view: View, now_ms: int) -> tuple[list[Context], list[Context]]:
     waiting = [job_row(view, row, state(row), now_ms) for row in view.jobs.live() if words.is_for_slots(row["waiting"])]
     for each in waiting:
         row = view.jobs.row(each["job"])
-        past = [told for told in (row or {}).get("past", ()) if overview.is_wait(told)]
+        past = [event for event in (row or {}).get("past", ()) if overview.is_wait(event)]
         each["since_ms"] = past[0]["at_ms"] if past and each["state"] == "WAITING" else (past[-1]["at_ms"] if past else None)
         each["places"] = places_of(past)
     line = sorted((each for each in waiting if each["position"] is not None), key=lambda each: each["position"])

@@ -59,7 +59,7 @@ class Fresh(NamedTuple):
 
     state: str
     word: str
-    told: str
+    detail: str
     more: str
 
 
@@ -116,25 +116,25 @@ class Shell:
     def fresh(self) -> Fresh:
         follows = self._follows()
         if not self._view.caught_up:
-            told = follows.trouble or "the tables are being brought back"
-            return Fresh("behind", "Starting", told, "Wait a moment: what is shown is not all yet.")
+            detail = follows.trouble or "the tables are being brought back"
+            return Fresh("behind", "Starting", detail, "Wait a moment: what is shown is not all yet.")
         if self._view.past:
-            told = f"looked at {words.length(follows.folded_s // 1 * 1000)} ago"
+            detail = f"looked at {words.length(follows.folded_s // 1 * 1000)} ago"
             if follows.trouble:
-                return Fresh("behind", "Past", told, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. What is shown may be old.")
-            return Fresh("live", "Past", told, "The storage is looked at again and again: a job appears here when it has ended.")
+                return Fresh("behind", "Past", detail, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. What is shown may be old.")
+            return Fresh("live", "Past", detail, "The storage is looked at again and again: a job appears here when it has ended.")
         if follows.trouble:
-            told = f"shows what was {words.length(self._view.behind_s() * 1000)} ago"
-            return Fresh("behind", "Behind", told, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. Jobs go on; this page is old.")
+            detail = f"shows what was {words.length(self._view.behind_s() * 1000)} ago"
+            return Fresh("behind", "Behind", detail, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. Jobs go on; this page is old.")
         quiet = follows.folded_s > 60
-        told = (
+        detail = (
             f"nothing happened for {words.length(follows.folded_s // 60 * 60_000)}"
             if quiet
             else (f"last event {follows.folded_s:.0f}{words.NBSP}s" if follows.folded_s >= 1 else "last event just now"
             ) + (" ago" if follows.folded_s >= 1 else "")
         )
         more = "Everything that was said is shown. Where nothing happens, the last event grows old and all is well."
-        return Fresh("live", "Live", told, more)
+        return Fresh("live", "Live", detail, more)
 
     def screen(
         self, request: Request, template: str, active: str, build: Callable[[View, int], Mapping[str, Any]], version: str = ""
@@ -144,11 +144,11 @@ class Shell:
         now_ms, fresh = self.now_ms(), self.fresh()
         _, as_of = self._view.ask(lambda _: None)
         theme = _theme(request)
-        told = (
+        rendered_from = (
             self.token(), str(request.url.path), str(request.url.query), theme, as_of["offsets"], fresh[:2], now_ms // TURN_MS, version,
             self.letters,
         )  # fmt: skip
-        tag = hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+        tag = hashlib.sha256(repr(rendered_from).encode()).hexdigest()[:24]
         if request.headers.get("if-none-match") == f'"{tag}"':
             return Response(status_code=304, headers={**HEADERS, "ETag": f'"{tag}"'})
         body = self._rendered.get(tag)
@@ -200,8 +200,8 @@ class Shell:
     def token(self) -> str:
         """Stands in the forms of whoever is answered now, and is no other person's."""
         who = current.get()
-        told = "\0".join((who.how, who.name, who.role, who.session))
-        return hmac.new(self._key, told.encode(), hashlib.sha256).hexdigest()[:32]
+        identity = "\0".join((who.how, who.name, who.role, who.session))
+        return hmac.new(self._key, identity.encode(), hashlib.sha256).hexdigest()[:32]
 
     def check_token(self, given: object) -> None:
         """Raises Refusal for a form that this process did not make for this person: a page of another origin cannot know what is in one."""

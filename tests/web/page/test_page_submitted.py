@@ -43,7 +43,7 @@ def test_a_job_that_etcd_has_is_waited_for_and_shown_whole(
     stored = cluster.stored
     monkeypatch.setattr(cluster, "stored", lambda key: stored(f"jobs/{RUNNING}") if key == f"jobs/{JOB}" else None)
     answer = TestClient(cluster.app(), base_url="http://127.0.0.1").get(f"/page/jobs/{JOB}")
-    assert (answer.status_code, waited) == (200, [*routes.TOLD_WITHIN_S[:2]])
+    assert (answer.status_code, waited) == (200, [*routes.LOOK_AGAIN_S[:2]])
     assert "flights ×2 source" in said(answer.text), "its graph is known, too"
 
 
@@ -53,7 +53,7 @@ def test_a_job_that_was_sent_from_here_is_waited_for(cluster: Cluster, waited: l
     web = TestClient(cluster.app(), base_url="http://127.0.0.1")
     graph = {"name": "flight-delays", "vertices": {"flights": {"sql": "SELECT 1 AS a"}}}
     assert web.post(f"/api/v1/jobs?job={JOB}", json=graph).status_code == 201
-    assert (web.get(f"/page/jobs/{JOB}").status_code, waited) == (200, [*routes.TOLD_WITHIN_S[:2]])
+    assert (web.get(f"/page/jobs/{JOB}").status_code, waited) == (200, [*routes.LOOK_AGAIN_S[:2]])
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -90,6 +90,6 @@ def raising(failure: Exception) -> Callable[..., NoReturn]:
 def test_a_job_whose_first_fact_does_not_come_is_told_so_after_a_while(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = cluster.stored
     monkeypatch.setattr(cluster, "stored", lambda key: stored(f"jobs/{RUNNING}"))
-    monkeypatch.setattr(routes, "TOLD_WITHIN_S", (0.001, 0.001))
+    monkeypatch.setattr(routes, "LOOK_AGAIN_S", (0.001, 0.001))
     answer = TestClient(cluster.app(), base_url="http://127.0.0.1").get(f"/page/jobs/{JOB}")
     assert answer.status_code == 404 and f"There is no job {JOB}" in said(answer.text)
