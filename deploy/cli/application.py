@@ -88,10 +88,10 @@ def _run(local: Stack, options: Options, loaded: Loaded, parameters: dict[str, s
     from millrace.cli.submit import follow, send
     from millrace.client import Millrace
 
-    said: Callable[[str], None] = _print_nothing if quiet else _print_line
-    facts = local.up(options, said, foreground=True)
+    report: Callable[[str], None] = _print_nothing if quiet else _print_line
+    facts = local.up(options, report, foreground=True)
     for warning in facts.get("warnings", []):
-        said(f"note: {warning}")
+        report(f"note: {warning}")
     with Millrace(facts["kafka_bootstrap"], token=local.token(), timeout_s=ANSWER_S) as millrace:  # whatever the environment names
         job = send(millrace, loaded, parameters, None, True)
         code = follow(millrace, job, local.name, lives_on=False, graph=loaded.raw, quiet=quiet)

@@ -43,19 +43,19 @@ def moment(stamp_ms: int) -> str:
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """Tells on stderr how far it is, once it takes longer than a moment: a line that renews itself on a terminal, else one now and then."""
     console, started = Console(stderr=True), time.monotonic()
-    said = started
+    printed_at = started
 
     def on_progress(what: str, done: int, total: int) -> None:
-        nonlocal said
+        nonlocal printed_at
         now = time.monotonic()
-        if now - said < (0.2 if console.is_terminal else 5.0) or now - started < SILENT_S:
+        if now - printed_at < (0.2 if console.is_terminal else 5.0) or now - started < SILENT_S:
             return
-        said = now
+        printed_at = now
         line = f"{what}: {done:,} of {total:,}"
         console.print(line, end="\r" if console.is_terminal else "\n", highlight=False)
 
     yield on_progress
-    if console.is_terminal and said != started:
+    if console.is_terminal and printed_at != started:
         console.print(" " * 60, end="\r")
 
 

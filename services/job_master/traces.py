@@ -45,10 +45,10 @@ class JobSpans:
         """`counts`, with what makes spans of the same outputs."""
 
         def both(type: str, spans: Callable[[dict[str, Any], State], Iterator[Span]]) -> Count:
-            def count(said: OutboxRecord, state: State) -> None:
+            def count(record: OutboxRecord, state: State) -> None:
                 if type in counts:
-                    counts[type](said, state)
-                self._traces.put(spans(json.loads(said.value), state))
+                    counts[type](record, state)
+                self._traces.put(spans(json.loads(record.value), state))
 
             return count
 

@@ -70,14 +70,14 @@ class Schedules:
 
     def _run(self, term: Term) -> None:
         firing = Firing(self._store, self._bus, self._changed, Fence(DISPATCHER, term.epoch))
-        told_ms = 0
+        warned_ms = 0
         try:
             while not term.ended.wait(LOOK_S):
                 wall_ms, broker_ms = self._wall_ms(), term.folded.stamp_ms
                 if abs(wall_ms - broker_ms) <= CLOCKS_MS:
                     firing.look(min(wall_ms, broker_ms), term.folded.state)
-                elif wall_ms - told_ms > READ_MS:  # else a wrong clock would run what is due next year, and nothing until then
-                    told_ms = wall_ms
+                elif wall_ms - warned_ms > READ_MS:  # else a wrong clock would run what is due next year, and nothing until then
+                    warned_ms = wall_ms
                     log.warning("schedules wait: this machine's clock and Kafka's differ", wall_ms=wall_ms, kafka_ms=broker_ms)
         except Refused:
             FENCED.add(DISPATCHER)  # the term is over

@@ -15,10 +15,10 @@ from millrace.core.skew import skewed_share
 
 from .state import HashedRows, Job, Shares
 
-TOLD_MOST = 20
+EDGES_MOST = 20
 """Edges of a job."""
 KEYS_KEPT = 8
-KEYS_TOLD = 3
+KEYS_REPORTED = 3
 KEY_CHARS = 64
 
 
@@ -80,13 +80,13 @@ def _judge(plan: Plan, job: Job, task: str, hashed: HashedRows) -> Iterator[Skew
     for number, its in sorted(hashed.outputs.items()):
         rows, sizes = its.share_rows, its.share_bytes
         share = skewed_share(rows, sizes)
-        if share is not None and len(job.skewed) < TOLD_MOST:
+        if share is not None and len(job.skewed) < EDGES_MOST:
             output = plan.tasks[task].outputs[number]
             keys = [HeaviestKey(key=each.key, rows=min(each.rows_about, rows[share])) for each in its.heaviest if each.share == share]
             edge = SkewedEdge(
                 task=task, vertex=output.vertex, keys=list(output.keys), readers=list(output.consumers), subtask=share,
                 shares=output.shares, shares_empty=rows.count(0), rows=rows[share], rows_in_all=sum(rows),
-                bytes=sizes[share], bytes_in_all=sum(sizes), heaviest=keys[:KEYS_TOLD],
+                bytes=sizes[share], bytes_in_all=sum(sizes), heaviest=keys[:KEYS_REPORTED],
             )  # fmt: skip
             if all((each.vertex, each.keys) != (edge.vertex, edge.keys) for each in job.skewed):  # it may run as a whole again
                 job.skewed.append(edge)

@@ -85,15 +85,15 @@ class Check:
         folded = folding.folded
         checked = Checked(folding.scope.name, folded.generation, folded.next_offset, folded.published_through)
         self.scopes[checked.scope] = checked
-        for spoken in folded.outbox.values():
-            self._note(checked, spoken, folded.next_offset - 1)
+        for record in folded.outbox.values():
+            self._note(checked, record, folded.next_offset - 1)
         ticks = [folded.next_offset - 1, folded.next_offset - 1]  # offsets of the last two: a tick tells what was said up to the one before
         effects: list[tuple[int, str]] = []
         try:
             for step in folding.steps(records):
                 offset = step.recorded.offset
-                for spoken in step.result.said:
-                    self._note(checked, spoken, offset)
+                for record in step.result.said:
+                    self._note(checked, record, offset)
                 for effect in step.result.done:
                     checked.effects += 1
                     effects.append((offset, folded.effects[effect].effect))
@@ -108,9 +108,9 @@ class Check:
             checked.differs(Difference(folded.next_offset - 1, why))
         checked.end, checked.digest, checked.published_through = folded.next_offset, folded.digest, folded.published_through
 
-    def _note(self, checked: Checked, spoken: OutboxRecord, offset: int) -> None:
-        log = self._log(spoken.topic, spoken.partition)
-        checked.outputs[spoken.seq] = Output(self._digest(spoken.value.encode()), offset, log)
+    def _note(self, checked: Checked, record: OutboxRecord, offset: int) -> None:
+        log = self._log(record.topic, record.partition)
+        checked.outputs[record.seq] = Output(self._digest(record.value.encode()), offset, log)
 
     def _log(self, topic: str, partition: int) -> str:
         """Which partition an answer goes to is made of its client's name."""
@@ -178,8 +178,8 @@ def explain(difference: Difference, cause: Recorded | None, now: OutboxRecord | 
     if stands is not None:
         yield f"then: {stands.place}, {_words(stands)}"
     if now is not None:
-        said = Recorded(now.topic, now.partition, -1, 0, now.key, now.value.encode())
-        yield f"now:  {log_name(now.topic, now.partition)}, {_words(said)}"
+        recorded = Recorded(now.topic, now.partition, -1, 0, now.key, now.value.encode())
+        yield f"now:  {log_name(now.topic, now.partition)}, {_words(recorded)}"
     if stands is not None and now is not None:
         yield from _fields(parse(stands.value), parse(now.value.encode()))
 

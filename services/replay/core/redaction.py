@@ -121,8 +121,8 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
         return "" if token is _nothing else _payload(value, token)
     if isinstance(value, dict):
         if value.get("type") in REASONS and "reason" in value:
-            told = {"reason": _own_words(value["reason"], token)} if isinstance(value["reason"], str) else {}
-            return {**{name: walk(inner, token, name) for name, inner in value.items()}, **told}
+            redacted = {"reason": _own_words(value["reason"], token)} if isinstance(value["reason"], str) else {}
+            return {**{name: walk(inner, token, name) for name, inner in value.items()}, **redacted}
         if value.get("type") == "UploadLog" or value.get("do") == "upload":  # which log a client asks for may be any text
             value = {**value, "log": token(str(value.get("log")))}
         if field in OF_HOSTS:

@@ -101,8 +101,8 @@ class Inspecting:
         lane.look(lambda _, text, why: seen(_dump(jvm, text, why)), threads=True)
         if attempt is not None:
             of = f"attempt {attempt} in slot {number}"
-            told = awaited.expect(_dump(of, None, SILENT))
-            lane.ask_attempt(attempt, lambda status, why: told(_dump(of, None if status is None else _python(status.stack), why)))
+            answered = awaited.expect(_dump(of, None, SILENT))
+            lane.ask_attempt(attempt, lambda status, why: answered(_dump(of, None if status is None else _python(status.stack), why)))
 
 
 class Awaited(Generic[T]):

@@ -344,8 +344,8 @@ class Lane:
         folders, traces = self._folders, self._shared.traces
         noted = b"" if traces is None else left.spark(str(folders.log))
         kept = self._shared.keeping.keep(effect, ending, folders)
-        told = kept.report or kept.error
-        self._shared.work.end(self._number, told.progress if told is not None else None)
+        outcome = kept.report or kept.error
+        self._shared.work.end(self._number, outcome.progress if outcome is not None else None)
         self._report(AttemptEnded(
             slot=self._number, attempt=effect.attempt, status=kept.status, report=kept.report, error=kept.error
         ))  # fmt: skip
