@@ -49,7 +49,7 @@ def create(
     if known is None:
         raise typer.BadParameter(f"{role!r} is no role; there are {', '.join(ROLES)}", param_hint="--role")
     try:
-        token = tokens.create(file, name, known, None if days is None else days * DAY_S, _now_ms())
+        token = tokens.create(file, name, known, None if days is None else days * DAY_S, _wall_ms())
     except tokens.BadTokens as bad:
         raise _Wrong(str(bad)) from None
     typer.echo(token)
@@ -72,7 +72,7 @@ def list_tokens(file: FileOption, as_json: JsonOption = False) -> None:
     rows = []
     for each in found:
         ends = "never" if each.expires_ms is None else when(each.expires_ms)
-        rows.append((each.name, each.role, when(each.created_ms), f"{ends}, over" if each.is_over(_now_ms()) else ends))
+        rows.append((each.name, each.role, when(each.created_ms), f"{ends}, over" if each.is_over(_wall_ms()) else ends))
     table(("name", "role", "created", "ends"), rows)
 
 
@@ -88,5 +88,5 @@ def revoke(name: NameArgument, file: FileOption) -> None:
     typer.echo(f"token {name} is revoked", err=True)
 
 
-def _now_ms() -> int:
+def _wall_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -41,7 +41,7 @@ class Recorder:
             audit, id = client.audit(), secrets.token_hex(8)
             requested = CommandRequested(
                 command=id, request=who.request, name=who.name, role=who.role, how=who.how, address=who.address, verb=verb, target=target,
-                at_ms=_now_ms(),
+                at_ms=_wall_ms(),
             )  # fmt: skip
             if self._must:
                 try:
@@ -53,7 +53,7 @@ class Recorder:
 
             def answered(outcome: Outcome, detail: str) -> None:
                 text = detail.partition("\n")[0][:DETAIL_MOST]
-                audit.note(CommandAnswered(command=id, outcome=outcome, detail=text, at_ms=_now_ms()), _lost)
+                audit.note(CommandAnswered(command=id, outcome=outcome, detail=text, at_ms=_wall_ms()), _lost)
 
             try:
                 answer = command(client)
@@ -71,5 +71,5 @@ def _lost(reason: str) -> None:
     log.error("a record of the audit is lost", reason=reason)
 
 
-def _now_ms() -> int:
+def _wall_ms() -> int:
     return time.time_ns() // 1_000_000

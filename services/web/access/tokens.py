@@ -50,8 +50,8 @@ class Token(BaseModel):
     created_ms: int
     expires_ms: int | None = None
 
-    def is_over(self, now_ms: int) -> bool:
-        return self.expires_ms is not None and now_ms >= self.expires_ms
+    def is_over(self, wall_ms: int) -> bool:
+        return self.expires_ms is not None and wall_ms >= self.expires_ms
 
 
 class _File(BaseModel):
@@ -85,7 +85,7 @@ def read(path: Path) -> list[Token]:
     return found
 
 
-def create(path: Path, name: str, role: Role, lasts_s: float | None, now_ms: int) -> str:
+def create(path: Path, name: str, role: Role, lasts_s: float | None, wall_ms: int) -> str:
     """Adds a token to the file, which is made if it is not there: the token, which is nowhere else. Raises BadTokens."""
     if not re.fullmatch(NAME, name):
         raise BadTokens(f"{name[:200]!r} is no name of a token: letters, digits and . _ @ -, at most 100")
@@ -95,8 +95,8 @@ def create(path: Path, name: str, role: Role, lasts_s: float | None, now_ms: int
             raise BadTokens(f"there is a token {name} already: revoke it first, or give another name")
         if len(tokens) >= TOKENS_MOST:
             raise BadTokens(f"there are {TOKENS_MOST} tokens already, the most that a file has: revoke some")
-        expires_ms = None if lasts_s is None else now_ms + int(lasts_s * 1000)
-        tokens.append(Token(name=name, role=role, sha256=sha256_of(token), created_ms=now_ms, expires_ms=expires_ms))
+        expires_ms = None if lasts_s is None else wall_ms + int(lasts_s * 1000)
+        tokens.append(Token(name=name, role=role, sha256=sha256_of(token), created_ms=wall_ms, expires_ms=expires_ms))
     return token
 
 
@@ -135,10 +135,10 @@ class TokenFile:
     just revoked must not be."""
 
     def __init__(
-        self, path: Path, now_s: Callable[[], float] = time.monotonic, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self, path: Path, now_s: Callable[[], float] = time.monotonic, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     ) -> None:
         """Raises BadTokens."""
-        self._path, self._now_s, self._now_ms = path, now_s, now_ms
+        self._path, self._now_s, self._wall_ms = path, now_s, wall_ms
         self._looked_s, self._mark, self._failure = now_s(), self._stat(), ""
         self._by_hash = {each.sha256: each for each in read(path)}
 
@@ -150,7 +150,7 @@ class TokenFile:
         """The token with this hash, if it may be used now."""
         self._look()
         found = self._by_hash.get(sha256)
-        if found is None or not hmac.compare_digest(found.sha256, sha256) or found.is_over(self._now_ms()):
+        if found is None or not hmac.compare_digest(found.sha256, sha256) or found.is_over(self._wall_ms()):
             return None
         return found
 

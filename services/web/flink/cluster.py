@@ -58,7 +58,7 @@ def router(source: Source) -> APIRouter:
         """What is measured, over all jobs, or over those that are named."""
         wanted = set(jobs.split(",")) if jobs is not None else None
         times = [
-            {"runningTime": duration(job.start_ms, job.end_ms, job.now_ms)}
+            {"runningTime": duration(job.start_ms, job.end_ms, job.wall_ms)}
             for job in source.heads() if wanted is None or job.id in wanted
         ]  # fmt: skip
         return Reply(aggregated(times, get, agg))
@@ -134,6 +134,6 @@ def _add_applications(api: APIRouter, source: Source) -> None:
 def _application(job: Job) -> shapes.Application:
     return {
         "id": job.id, "name": f"SingleJobApplication({job.name})", "start-time": job.start_ms, "end-time": job.end_ms,
-        "duration": duration(job.start_ms, job.end_ms, job.now_ms), "status": APPLICATION_STATES.get(job.state, job.state),
+        "duration": duration(job.start_ms, job.end_ms, job.wall_ms), "status": APPLICATION_STATES.get(job.state, job.state),
         "jobs": {job.state: 1},
     }  # fmt: skip

@@ -134,7 +134,7 @@ def execution_result(job: Job) -> shapes.ExecutionResult:
         "name": job.name,
         "application-status": APPLICATION_STATUS[job.state],
         "accumulator-results": {},
-        "net-runtime": duration(job.start_ms, job.end_ms, job.now_ms),
+        "net-runtime": duration(job.start_ms, job.end_ms, job.wall_ms),
         "start-time": job.start_ms,
         "end-time": job.end_ms,
     }

@@ -74,7 +74,7 @@ def router(source: Source, kept: Kept) -> APIRouter:
         """What is measured of it."""
         found = await source.job(job)
         restarts = sum(max(0, task["attempt"] - 1) for each in found.tasks for task in each.subtasks)
-        values = {"numRestarts": restarts, "runningTime": duration(found.start_ms, found.end_ms, found.now_ms)}
+        values = {"numRestarts": restarts, "runningTime": duration(found.start_ms, found.end_ms, found.wall_ms)}
         return Reply(chosen(values, get))
 
     return api
@@ -90,7 +90,7 @@ def summary(job: Job) -> shapes.JobDetails:
         counts.setdefault(state, 0)
     return {
         "jid": job.id, "name": job.name, "jobType": JOB_TYPE, "schedulerType": SCHEDULER, "state": job.state,
-        "start-time": job.start_ms, "end-time": job.end_ms, "duration": duration(job.start_ms, job.end_ms, job.now_ms),
+        "start-time": job.start_ms, "end-time": job.end_ms, "duration": duration(job.start_ms, job.end_ms, job.wall_ms),
         "last-modification": job.changed_ms, "pending-operators": 0,
         "tasks": counts,  # type: ignore[typeddict-item]  # it has each state, by the loops above
     }  # fmt: skip
@@ -107,9 +107,9 @@ def detail(job: Job) -> shapes.JobDetail:
         "schedulerType": SCHEDULER,
         "start-time": job.start_ms,
         "end-time": job.end_ms,
-        "duration": duration(job.start_ms, job.end_ms, job.now_ms),
+        "duration": duration(job.start_ms, job.end_ms, job.wall_ms),
         "maxParallelism": -1,
-        "now": job.now_ms,
+        "now": job.wall_ms,
         "timestamps": job.times,
         "vertices": [vertex(task) for task in job.tasks],
         "status-counts": _status_counts(job),
@@ -136,7 +136,7 @@ def vertex(task: Task) -> shapes.Vertex:
         "status": task.state,
         "start-time": task.start_ms,
         "end-time": task.end_ms,
-        "duration": duration(task.start_ms, task.end_ms, task.now_ms),
+        "duration": duration(task.start_ms, task.end_ms, task.wall_ms),
         "tasks": task.counts,
         "metrics": io_metrics(task.current),
     }

@@ -32,9 +32,9 @@ def router(source: Source, kept: Kept, processes: Processes) -> APIRouter:
         own: list[LogFile] = []
         with contextlib.suppress(MillraceError):  # what attempts write is there, though it does not answer
             own = await processes.logs(Of(name, False))
-        now_ms = source.now_ms()
+        wall_ms = source.wall_ms()
         files: list[shapes.LogFile] = [{"name": each.log, "size": each.bytes, "mtime": each.modified_ms} for each in own]
-        files += [{"name": file, "size": size, "mtime": now_ms} for file, size in zip(found, sizes, strict=True)]
+        files += [{"name": file, "size": size, "mtime": wall_ms} for file, size in zip(found, sizes, strict=True)]
         body: shapes.LogList = {"logs": files}
         return Reply(body)
 

@@ -48,7 +48,7 @@ class Attempt:
 
     subtask: int
     row: Mapping[str, Any]
-    now_ms: int
+    wall_ms: int
     beside: tuple[Attempt, ...] = ()
     """Of a subtask's current attempt: those that live, or lived, beside it."""
 
@@ -97,7 +97,7 @@ class Task:
     subtasks: list[Row]
     inputs: list[Row]
     """The tasks whose rows it reads: `task` and `edge` of each, as far as they are known."""
-    now_ms: int
+    wall_ms: int
     created_ms: int = 0
     """When the job's subtasks were CREATED; 0: that is not known."""
 
@@ -115,10 +115,10 @@ class Task:
     def _current(self, subtask: Row, blank: Row) -> Attempt:
         number = subtask["subtask"]
         if subtask["attempts"] and (subtask["state"] in NOT_DEPLOYED or subtask.get("waited")):  # since its job was rescaled
-            return Attempt(number, {**blank, "attempt": subtask["attempt"] + 1}, self.now_ms)
+            return Attempt(number, {**blank, "attempt": subtask["attempt"] + 1}, self.wall_ms)
         *before, last = subtask["attempts"] or [blank]
-        beside = (Attempt(number, each, self.now_ms) for each in before if each.get("beside") == last["attempt"])
-        return Attempt(number, last, self.now_ms, tuple(beside))
+        beside = (Attempt(number, each, self.wall_ms) for each in before if each.get("beside") == last["attempt"])
+        return Attempt(number, last, self.wall_ms, tuple(beside))
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -156,7 +156,7 @@ class Job:
 
     row: Row
     described: Row
-    now_ms: int
+    wall_ms: int
 
     @property
     def id(self) -> str:
@@ -189,7 +189,7 @@ class Job:
         anew = next((each["at_ms"] for each in reversed(self.row.get("past", ())) if each["kind"] == "JobRescaled"), None)
         return [
             Task(
-                each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.now_ms,
+                each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.wall_ms,
                 anew or self.row["accepted_ms"] or 0,
             )
             for each in self.described["tasks"]
@@ -223,19 +223,19 @@ class Job:
         for task in self.tasks:
             for subtask in task.subtasks:
                 for row in subtask["attempts"]:
-                    yield task, Attempt(subtask["subtask"], row, self.now_ms)
+                    yield task, Attempt(subtask["subtask"], row, self.wall_ms)
 
 
-def duration(start_ms: int, end_ms: int, now_ms: int) -> int:
+def duration(start_ms: int, end_ms: int, wall_ms: int) -> int:
     """For what has not begun -1, as Flink has it."""
-    return -1 if start_ms < 0 else max(0, (end_ms if end_ms >= 0 else now_ms) - start_ms)
+    return -1 if start_ms < 0 else max(0, (end_ms if end_ms >= 0 else wall_ms) - start_ms)
 
 
 class Source:
     """The view as the routes ask it."""
 
-    def __init__(self, view: View, commands: Commands, now_ms: Callable[[], int] = clock_ms) -> None:
-        self._view, self._commands, self._ids, self.now_ms = view, commands, JobIds(), now_ms
+    def __init__(self, view: View, commands: Commands, wall_ms: Callable[[], int] = clock_ms) -> None:
+        self._view, self._commands, self._ids, self.wall_ms = view, commands, JobIds(), wall_ms
         self.past = bool(view.past)
         """Of a history: there are ended jobs, and no cluster."""
         self._kept: dict[tuple[Callable[[Job], Any], str], tuple[Row, Any]] = {}  # what makes it, job -> row, what was made
@@ -276,13 +276,13 @@ class Source:
         changes = sorted((ms, status) for status, ms in entered.items())
         past = [{"kind": "JobStateChanged", "status": status, "at_ms": ms} for ms, status in changes]
         row = {**row_of(found), "past": past}
-        return Job(row, row, self.now_ms())
+        return Job(row, row, self.wall_ms())
 
     def heads(self) -> list[Job]:
         """All jobs without their tasks, the newest first."""
         rows = self.ask(lambda view: view.jobs.rows())
-        now_ms = self.now_ms()
-        return sorted((Job(row, {"tasks": []}, now_ms) for row in rows), key=lambda job: job.start_ms, reverse=True)
+        wall_ms = self.wall_ms()
+        return sorted((Job(row, {"tasks": []}, wall_ms) for row in rows), key=lambda job: job.start_ms, reverse=True)
 
     async def summaries(self, summary: Callable[[Job], T]) -> list[T]:
         """What a function of a module makes of each job with its tasks, the newest first. Of ended jobs it is kept: few change. It is made
@@ -309,7 +309,7 @@ class Source:
         if before is row:
             yield kept  # type: ignore[misc]  # `summary` made it
             return
-        found = Job(row, view.jobs.described(job) or {"tasks": []}, self.now_ms())
+        found = Job(row, view.jobs.described(job) or {"tasks": []}, self.wall_ms())
         made = summary(found)
         if found.has_ended and not any(subtask["state"] in IN_SLOT for task in found.tasks for subtask in task.subtasks):
             self._kept[summary, job] = (row, made)
@@ -327,4 +327,4 @@ class Source:
 
     def _job(self, view: View, own: str) -> Job | None:
         row, described = view.jobs.row(own), view.jobs.described(own)
-        return Job(row, described, self.now_ms()) if row is not None and described is not None else None
+        return Job(row, described, self.wall_ms()) if row is not None and described is not None else None

@@ -181,14 +181,14 @@ def reading_of(tasks: Sequence[Row], plan: Plan | None) -> Reading:
     return inputs_of(plan)
 
 
-def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | None, now_ms: int, asked: str | None = None) -> JobShown:
+def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | None, wall_ms: int, asked: str | None = None) -> JobShown:
     """`row`: of the table of jobs; `described`: as that table does. `asked`: the task that is looked at."""
     accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
     tasks = [task for task in described["tasks"] if task["task"] != PLAN_TASK]
     details = {task.task: {each.subtask: each for each in task.subtasks} for task in detail.tasks} if detail is not None else {}
     reading = reading_of(row["tasks"], plan)
-    time = timeline(described["tasks"], reading, accepted_ms, ended_ms, now_ms)
-    boxes = tuple(_box(task, details.get(task["task"], {}), plan, reading, now_ms) for task in tasks)
+    time = timeline(described["tasks"], reading, accepted_ms, ended_ms, wall_ms)
+    boxes = tuple(_box(task, details.get(task["task"], {}), plan, reading, wall_ms) for task in tasks)
     if is_ended := described["status"] in ENDED_JOB:
         boxes = tuple(_left(box, row["cause"] or {}) if box.state == "CREATED" else box for box in boxes)
     edges = tuple(_edges(boxes, details, plan, reading, time, {task["task"]: _flow(task) for task in tasks}, is_ended))
@@ -201,7 +201,7 @@ def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | N
     used = in_slots(described)
     return JobShown(
         described["job"], printable(described["name"]), described["status"], state_shown(described["status"], described["waiting"], used),
-        accepted_ms, ended_ms, tuple(_facts(described, detail, plan, used, now_ms)), boxes, edges, picture, time, described["waiting"],
+        accepted_ms, ended_ms, tuple(_facts(described, detail, plan, used, wall_ms)), boxes, edges, picture, time, described["waiting"],
         described["position"], described.get("expected_ms"), places_of(row.get("past", ())), _spent(described.get("spent")), bool(reading),
         drawn, lines, tuple(_skewed(described.get("skewed", ()))),
     )  # fmt: skip
@@ -237,7 +237,7 @@ def _state(subtask: Row) -> str:
     return attempt_state(subtask["attempts"][-1]) if subtask["attempts"] and subtask["state"] == "FAILED" else str(subtask["state"])
 
 
-def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, reading: Reading, now_ms: int) -> TaskBox:
+def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, reading: Reading, wall_ms: int) -> TaskBox:
     states = [_state(each) for each in task["subtasks"]]
     kinds = plan.graph.vertices if plan is not None else {}
     known = plan.tasks.get(task["task"]) if plan is not None else None  # it names the sources, too, that each subtask reads itself
@@ -250,21 +250,21 @@ def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, rea
     running = {each["subtask"]: last["progress"] for each in task["subtasks"] if each["state"] == "RUNNING"
                and (last := each["attempts"][-1]).get("progress")}  # fmt: skip
     share = {n: each["tasks_done"] / each["tasks_total"] for n, each in running.items() if each.get("tasks_total")}
-    lengths = [lasted for lasted, _ in _lengths(task, now_ms)]
+    lengths = [lasted for lasted, _ in _lengths(task, wall_ms)]
     failed = next((error for each in task["subtasks"] if (error := _error(each)) is not None and state == "FAILED"), None)
     return TaskBox(
         task["task"], _name(vertices), vertices, len(states), state, progress(task, share), done,
         _caption(task, details, reading, running, state, failed), length(max(lengths, default=None)),
         tuple(_reads(task["task"], plan, reading)),
-        tuple(_attempts(task, details, now_ms)), str((failed or {}).get("vertex") or ""), _spread(task, details, now_ms),
+        tuple(_attempts(task, details, wall_ms)), str((failed or {}).get("vertex") or ""), _spread(task, details, wall_ms),
     )  # fmt: skip
 
 
-def _lengths(task: Row, now_ms: int) -> Iterator[tuple[int, int]]:
+def _lengths(task: Row, wall_ms: int) -> Iterator[tuple[int, int]]:
     """(how long its last attempt took, subtask) of those that have one."""
     for subtask in task["subtasks"]:
         last = last_of(subtask)
-        lasted = took(last, now_ms) if last is not None else None
+        lasted = took(last, wall_ms) if last is not None else None
         if lasted is not None:
             yield lasted, subtask["subtask"]
 
@@ -319,7 +319,7 @@ def _reads(task: str, plan: Plan | None, reading: Reading) -> Iterator[str]:
                 yield f"{each.vertex} by {each.edge}{keys}"
 
 
-def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> Iterator[AttemptLine]:
+def _attempts(task: Row, details: Mapping[int, SubtaskDetail], wall_ms: int) -> Iterator[AttemptLine]:
     for subtask in task["subtasks"]:
         for each in reversed(subtask["attempts"]):
             error = each["error"] or {}
@@ -333,7 +333,7 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             if error.get("decided"):
                 note = f"{note.rstrip('.')}: {printable(decision_text(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
-            yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), note)
+            yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, wall_ms)), note)
         if of := subtask.get("kept_from"):
             yield AttemptLine(subtask["subtask"], 0, ATTEMPTS[ExecutionState.FINISHED.value], "", "", "", f"kept from {printable(of)}")
 
@@ -344,9 +344,9 @@ def _rows(detail: SubtaskDetail) -> int | None:
     return None if not rows or None in rows else max(each or 0 for each in rows)
 
 
-def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str:
+def _spread(task: Row, details: Mapping[int, SubtaskDetail], wall_ms: int) -> str:
     """Which of several subtasks took longest and which made most rows, beside those in the middle."""
-    lasted = sorted(each for each in _lengths(task, now_ms) if each[0])
+    lasted = sorted(each for each in _lengths(task, wall_ms) if each[0])
     rows = sorted((made, n) for n, each in details.items() if (made := _rows(each)) is not None)
     parts = []
     if len(lasted) > 1 and lasted[-1][0] > lasted[(len(lasted) - 1) // 2][0]:
@@ -436,14 +436,14 @@ def _hands_on_one(task: str, plan: Plan | None) -> bool:
     return len(read) == 1 and not any(plan.graph.vertices[name].kind == "sink" for name in plan.tasks[task].vertices)
 
 
-def _facts(described: Row, detail: JobDetail | None, plan: Plan | None, used: int, now_ms: int) -> Iterator[tuple[str, str, str]]:
+def _facts(described: Row, detail: JobDetail | None, plan: Plan | None, used: int, wall_ms: int) -> Iterator[tuple[str, str, str]]:
     subtasks = [each for task in described["tasks"] if task["task"] != PLAN_TASK for each in task["subtasks"]]
     attempts = [each for task in described["tasks"] for sub in task["subtasks"] for each in sub["attempts"]]
     accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
     if origin := described.get("origin"):
         yield "Repairs" if origin.get("repair") else "Run again from", str(origin["job"]), "the job whose graph this is"
     if accepted_ms:
-        yield "Took" if ended_ms else "For", length((ended_ms or now_ms) - accepted_ms), "from its acceptance"
+        yield "Took" if ended_ms else "For", length((ended_ms or wall_ms) - accepted_ms), "from its acceptance"
     done = sum(each["state"] == "FINISHED" for each in subtasks)
     runs = sum(each["state"] == "RUNNING" for each in subtasks)
     yield "Subtasks", f"{done} of {len(subtasks)} finished" + (f", {runs} {'run' if runs > 1 else 'runs'}" if runs else ""), ""

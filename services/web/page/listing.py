@@ -34,7 +34,7 @@ class Wanted:
     """What is not understood, in sentences."""
 
 
-def wanted(text: str, now_ms: int) -> Wanted:
+def wanted(text: str, wall_ms: int) -> Wanted:
     """A part that is not understood is named, and looks for nothing."""
     words, states, wrong, task_manager, since_ms = [], set(), [], "", 0
     for part in text.split():
@@ -46,7 +46,7 @@ def wanted(text: str, now_ms: int) -> Wanted:
         elif name == "since":
             age = re.fullmatch(r"([0-9]{1,6})([smhd])", value)
             if age:
-                since_ms = now_ms - int(age.group(1)) * AGES[age.group(2)] * 1000
+                since_ms = wall_ms - int(age.group(1)) * AGES[age.group(2)] * 1000
             else:
                 wrong.append(f"since:{value} is no age: write since:30m, since:2h or since:3d")
         elif value.lower() == "live":

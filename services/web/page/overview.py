@@ -61,7 +61,7 @@ def headline(states: Mapping[str, int], broken: int, recent_failed: int, members
 
 
 def needs(
-    failed: Sequence[Row], waiting: Sequence[Row], slots: Sequence[Row], members: int, gone: Sequence[Row], now_ms: int, prefix: str
+    failed: Sequence[Row], waiting: Sequence[Row], slots: Sequence[Row], members: int, gone: Sequence[Row], wall_ms: int, prefix: str
 ) -> Iterator[Need]:
     """Worst first."""
     if not members:
@@ -81,18 +81,18 @@ def needs(
             yield Need("warn", "bad", f"Slot {slot['slot']} of {slot['task_manager']}", "is broken", None,
                        first_line(slot["reason"] or ""), f"{prefix}/taskmanagers/{slot['task_manager']}", "Slot")  # fmt: skip
     for row in gone:
-        if (row["gone_ms"] or 0) > now_ms - HOUR_MS:
+        if (row["gone_ms"] or 0) > wall_ms - HOUR_MS:
             yield Need("lost", "off", row["task_manager"], "is gone", row["gone_ms"], first_line(row["reason"] or ""),
                        f"{prefix}/taskmanagers/{row['task_manager']}", "Look")  # fmt: skip
 
 
-def course(attempts: Iterable[Row], past: Iterable[tuple[int, int]], total: int, now_ms: int) -> Course:
+def course(attempts: Iterable[Row], past: Iterable[tuple[int, int]], total: int, wall_ms: int) -> Course:
     """`attempts`: those that may have been in a slot in the last hour. `past`: from when to when jobs waited."""
-    first = now_ms - HOUR_MS
+    first = wall_ms - HOUR_MS
     used, waited = [0] * (STEPS + 1), [0] * (STEPS + 1)
     for each in attempts:
         if (start := begun(each)) is not None:
-            _mark(used, start, ended(each) or now_ms, first)
+            _mark(used, start, ended(each) or wall_ms, first)
     for since, until in past:
         _mark(waited, since, until, first)
     most, most_waiting = max([total, 1, *used]), max([1, *waited])
@@ -142,9 +142,9 @@ def attempts_of(described: Iterable[Row]) -> Iterator[Row]:
                 yield from subtask["attempts"]
 
 
-def waits_of(row: Row, described: Row, now_ms: int) -> Iterator[tuple[int, int]]:
+def waits_of(row: Row, described: Row, wall_ms: int) -> Iterator[tuple[int, int]]:
     """From when to when a job waited for its first slot, as far as its facts tell."""
     since = next((each["at_ms"] for each in row.get("past", ()) if is_wait(each)), None)
     if since is not None:
         starts = [start for each in attempts_of([described]) if (start := begun(each)) is not None and start >= since]
-        yield since, min(starts, default=row["ended_ms"] or now_ms)
+        yield since, min(starts, default=row["ended_ms"] or wall_ms)

@@ -50,8 +50,8 @@ def process_pages(shell: Shell, view: View, processes: Processes) -> APIRouter:
             given = await _tab(processes, Of(name, False), tab, log, find, slot)
         given |= {"now": now, "missing": missing}
 
-        def build(view: View, now_ms: int) -> screens.Context:
-            return {**screens.member_screen(view, now_ms, row), **given}
+        def build(view: View, wall_ms: int) -> screens.Context:
+            return {**screens.member_screen(view, wall_ms, row), **given}
 
         return await run_in_threadpool(shell.screen, request, "taskmanager.html", "taskmanagers", build, f"{given}")
 
@@ -59,7 +59,7 @@ def process_pages(shell: Shell, view: View, processes: Processes) -> APIRouter:
     async def services(request: Request) -> Response:
         found, missing = await _asked(processes.services(WAIT_S))
         given = {"found": found or [], "missing": missing}
-        return await run_in_threadpool(shell.screen, request, "services.html", "services", lambda view, now_ms: given, f"{given}")
+        return await run_in_threadpool(shell.screen, request, "services.html", "services", lambda view, wall_ms: given, f"{given}")
 
     @router.get(f"{PREFIX}/services/{{name}}")
     async def service(request: Request, name: NamePath, tab: Tab = "process", log: Text = "", find: Text = "") -> Response:
@@ -69,7 +69,7 @@ def process_pages(shell: Shell, view: View, processes: Processes) -> APIRouter:
             why = missing or "It has ended, or it hangs: the list of services has those that answer."
             return shell.page(request, "nothing.html", "services", 404, headline=f"No process {name} of a service answers", why=why)
         given = {**await _tab(processes, Of(name, True), tab, log, find, None), "missing": "", "now": now}
-        return await run_in_threadpool(shell.screen, request, "service.html", "services", lambda view, now_ms: given, f"{given}")
+        return await run_in_threadpool(shell.screen, request, "service.html", "services", lambda view, wall_ms: given, f"{given}")
 
     return router
 

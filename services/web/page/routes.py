@@ -60,7 +60,7 @@ def past_pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
 
     @router.get(f"{PREFIX}/more")
     async def more(request: Request) -> Response:
-        return await run_in_threadpool(shell.screen, request, "more.html", "more", lambda view, now_ms: {})
+        return await run_in_threadpool(shell.screen, request, "more.html", "more", lambda view, wall_ms: {})
 
     @router.api_route(f"{PREFIX}/{{rest:path}}", methods=["GET", "POST"])
     async def only_live(request: Request) -> Response:
@@ -86,8 +86,8 @@ def _cluster(router: APIRouter, shell: Shell) -> None:
     @router.get(PREFIX)
     @router.get(f"{PREFIX}/")
     async def overview(request: Request) -> Response:
-        def build(view: View, now_ms: int) -> screens.Context:
-            return screens.overview_screen(view, now_ms, PREFIX)
+        def build(view: View, wall_ms: int) -> screens.Context:
+            return screens.overview_screen(view, wall_ms, PREFIX)
 
         return await run_in_threadpool(shell.screen, request, "overview.html", "overview", build)
 
@@ -105,7 +105,7 @@ def _cluster(router: APIRouter, shell: Shell) -> None:
 
     @router.get(f"{PREFIX}/more")
     async def more(request: Request) -> Response:
-        return await run_in_threadpool(shell.screen, request, "more.html", "more", lambda view, now_ms: {})
+        return await run_in_threadpool(shell.screen, request, "more.html", "more", lambda view, wall_ms: {})
 
 
 def _jobs(router: APIRouter, shell: Shell) -> None:
@@ -117,8 +117,8 @@ def _jobs(router: APIRouter, shell: Shell) -> None:
         ms, _, job = upto.partition(".")
         until = (int(ms), job) if ms.isdecimal() and len(ms) < 16 and job else None
 
-        def build(view: View, now_ms: int) -> screens.Context:
-            return screens.jobs_screen(view, now_ms, q, sort, not up, start, until)
+        def build(view: View, wall_ms: int) -> screens.Context:
+            return screens.jobs_screen(view, wall_ms, q, sort, not up, start, until)
 
         return await run_in_threadpool(shell.screen, request, "jobs.html", "jobs", build)
 
@@ -140,8 +140,8 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
             with contextlib.suppress(MillraceError):  # without them the rest is shown
                 given["spark"] = await reads.spark(job, known)
 
-        def build(view: View, now_ms: int) -> screens.Context:
-            found = screens.job_screen(view, now_ms, job, known, task, opened)
+        def build(view: View, wall_ms: int) -> screens.Context:
+            found = screens.job_screen(view, wall_ms, job, known, task, opened)
             if found is None and not view.caught_up:
                 why = "The tables are being brought back, and not all is read yet. Look again in a moment."
                 raise NotShown(f"Job {job} is not known yet", why, 503)
@@ -239,7 +239,7 @@ def _letters(router: APIRouter, shell: Shell, reads: Reads) -> None:
             "fate_missing": fate_missing, "open_total": sum(each.redriven is None for each in found),
         }  # fmt: skip
         version = f"{len(found)}{missing}{fate.fate if fate else ''}{fate_missing}"
-        return await run_in_threadpool(shell.screen, request, "letters.html", "letters", lambda view, now_ms: given, version)
+        return await run_in_threadpool(shell.screen, request, "letters.html", "letters", lambda view, wall_ms: given, version)
 
 
 class NotShown(Exception):

@@ -66,7 +66,7 @@ def schedule_pages(shell: Shell, commands: Commands, stack: str) -> APIRouter:
             given["found"] = await commands.call(lambda client: list(client.schedules()), WAIT_S)
         except MillraceError as failure:
             given["missing"] = str(failure)
-        return await run_in_threadpool(shell.screen, request, "schedules.html", "schedules", lambda view, now_ms: given, f"{given}")
+        return await run_in_threadpool(shell.screen, request, "schedules.html", "schedules", lambda view, wall_ms: given, f"{given}")
 
     @router.get(f"{HOME}/{{schedule}}")
     async def one(request: Request, schedule: NamePath) -> Response:
@@ -80,7 +80,7 @@ def schedule_pages(shell: Shell, commands: Commands, stack: str) -> APIRouter:
                 lambda: shell.page(request, "nothing.html", "schedules", 404 if gone else 503, headline=headline, why=why)
             )
         given = {"it": described.schedule, "runs": described.runs}
-        return await run_in_threadpool(shell.screen, request, "schedule.html", "schedules", lambda view, now_ms: given, f"{given}")
+        return await run_in_threadpool(shell.screen, request, "schedule.html", "schedules", lambda view, wall_ms: given, f"{given}")
 
     _changes(router, shell, commands, stack)
     return router

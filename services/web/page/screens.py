@@ -31,16 +31,16 @@ def state_of(view: View) -> Callable[[Row], str]:
     return lambda row: state_shown(row["status"], row["waiting"], row["job"] in held)
 
 
-def overview_screen(view: View, now_ms: int, prefix: str) -> Context:
+def overview_screen(view: View, wall_ms: int, prefix: str) -> Context:
     state = state_of(view)
     live = sorted(view.jobs.live(), key=lambda row: (row["accepted_ms"] or 0, row["job"]), reverse=True)
-    recent = view.jobs.ended_since(now_ms - HOUR_MS)[-SCANNED_MOST:]
-    failed = [row for row in reversed(view.jobs.ended_since(now_ms - overview.FAILED_SHOWN_MS)) if row["status"] == "FAILED"]
+    recent = view.jobs.ended_since(wall_ms - HOUR_MS)[-SCANNED_MOST:]
+    failed = [row for row in reversed(view.jobs.ended_since(wall_ms - overview.FAILED_SHOWN_MS)) if row["status"] == "FAILED"]
     waiting = [row for row in live if state(row) == "WAITING"]
     slots = view.cluster.slots(view.jobs.in_slots())
     members, gone = view.cluster.task_managers(), view.cluster.task_managers(gone=True)
     described = {row["job"]: view.jobs.described(row["job"]) or {"tasks": []} for row in [*live, *recent]}
-    waits = [span for row in [*live, *recent] for span in overview.waits_of(row, described[row["job"]], now_ms)]
+    waits = [span for row in [*live, *recent] for span in overview.waits_of(row, described[row["job"]], wall_ms)]
     statuses = {state: 0 for state in COUNTED if state != JobStatus.SUSPENDED}  # which is rare: not before there is one
     running = [row for row in live if state(row) in (JobStatus.RUNNING, JobStatus.RESTARTING)][: overview.SHOWN_MOST]
     broken = sum(slot["state"] == "BROKEN" for slot in slots)
@@ -48,14 +48,14 @@ def overview_screen(view: View, now_ms: int, prefix: str) -> Context:
     for row in [*live]:
         states[state(row)] = states.get(state(row), 0) + 1
     used = sum(slot["state"] == "ACTIVE" for slot in slots)
-    needs = list(overview.needs(failed, waiting, slots, len(members), gone, now_ms, prefix))
+    needs = list(overview.needs(failed, waiting, slots, len(members), gone, wall_ms, prefix))
     return {
         "headline": overview.headline(states, broken, len(failed), len(members)), "running_jobs": states.get("RUNNING", 0), "used": used,
         "needs": needs[: overview.NEEDS_MOST], "needs_more": len(needs) - overview.NEEDS_MOST,
         "counted": {**statuses, **_counts(view, states)}, "grouped": grouped(slots, members),
-        "course": overview.course(overview.attempts_of(described.values()), waits, len(slots), now_ms),
-        "running": [job_row(view, row, state(row), now_ms) for row in running],
-        "failed": [job_row(view, row, "FAILED", now_ms) for row in failed[: overview.SHOWN_MOST]],
+        "course": overview.course(overview.attempts_of(described.values()), waits, len(slots), wall_ms),
+        "running": [job_row(view, row, state(row), wall_ms) for row in running],
+        "failed": [job_row(view, row, "FAILED", wall_ms) for row in failed[: overview.SHOWN_MOST]],
         "leaders": view.cluster.leaders(), "hour_ms": HOUR_MS,
     }  # fmt: skip
 
@@ -70,7 +70,7 @@ def grouped(slots: Sequence[Row], members: Sequence[Row]) -> list[tuple[Row, lis
     return [(each, [slot for slot in slots if slot["task_manager"] == each["task_manager"]]) for each in members]
 
 
-def job_row(view: View, row: Row, state: str, now_ms: int) -> Context:
+def job_row(view: View, row: Row, state: str, wall_ms: int) -> Context:
     """A job as one line."""
     described = view.jobs.described(row["job"]) or {"tasks": []}
     subtasks = [each for task in described["tasks"] if task["task"] != "@plan" for each in task["subtasks"]]
@@ -82,37 +82,37 @@ def job_row(view: View, row: Row, state: str, now_ms: int) -> Context:
         "status": row["status"], "accepted_ms": row["accepted_ms"], "ended_ms": row["ended_ms"], "what": what, "tone": tone,
         "done": sum(each["state"] == "FINISHED" for each in subtasks), "subtasks": len(subtasks), "slots": in_slots(described),
         "pieces": progress({"subtasks": subtasks}, is_live=is_live) if subtasks else (), "live": is_live,
-        "took_ms": (row["ended_ms"] or now_ms) - row["accepted_ms"] if row["accepted_ms"] else None, "position": row["position"],
+        "took_ms": (row["ended_ms"] or wall_ms) - row["accepted_ms"] if row["accepted_ms"] else None, "position": row["position"],
         "expected_ms": row.get("expected_ms"),
         "waiting": row["waiting"],
     }  # fmt: skip
 
 
 def jobs_screen(
-    view: View, now_ms: int, text: str, sort: str, down: bool, start: int, upto: tuple[int, str] | None
+    view: View, wall_ms: int, text: str, sort: str, down: bool, start: int, upto: tuple[int, str] | None
 ) -> Context:
     state = state_of(view)
-    want = listing.wanted(text, now_ms)
+    want = listing.wanted(text, wall_ms)
     there = view.jobs.on(want.task_manager) if want.task_manager else None
     found = listing.page(view.jobs.rows(), want, state, there, sort, down, start, upto)
     top = max(found.rows, key=lambda row: (row["accepted_ms"] or 0, row["job"]), default=None)
     return {
-        "rows": [job_row(view, row, state(row), now_ms) for row in found.rows], "found": found, "wrong": want.wrong, "q": text,
+        "rows": [job_row(view, row, state(row), wall_ms) for row in found.rows], "found": found, "wrong": want.wrong, "q": text,
         "sort": sort, "down": down, "start": found.first, "page": listing.PAGE, "wanted": want,
         "upto": f"{top['accepted_ms'] or 0}.{top['job']}" if top is not None else "", "held": upto is not None,
     }  # fmt: skip
 
 
-def job_screen(view: View, now_ms: int, job: str, known: Known, task: str | None, tab: str = "") -> Context | None:
+def job_screen(view: View, wall_ms: int, job: str, known: Known, task: str | None, tab: str = "") -> Context | None:
     row, described = view.jobs.row(job), view.jobs.described(job)
     if row is None or described is None:
         return None
     plan = plan_of(known.graph, [each["task"] for each in described["tasks"]])
-    shown: JobShown = job_shown(row, described, known.detail, plan, now_ms, task)
+    shown: JobShown = job_shown(row, described, known.detail, plan, wall_ms, task)
     detail_cause = known.cause or (known.detail.cause if known.detail is not None else None)
     return {
         "shown": shown, "row": row, "chosen": shown.task(task), "cause": cause_of(detail_cause or _fault(row["cause"])),
-        "cause_at": _last_failed(described), "missing": known.missing, "line": queue(view, now_ms)[0] if shown.state == "WAITING" else [],
+        "cause_at": _last_failed(described), "missing": known.missing, "line": queue(view, wall_ms)[0] if shown.state == "WAITING" else [],
         "story": story(row, described), "grouped": grouped(view.cluster.slots(view.jobs.in_slots()), view.cluster.task_managers()),
         "query": query_of(plan, detail_cause), "work": spark_work(described) if tab == "work" else (), "figures": FIGURES,
     }  # fmt: skip
@@ -177,10 +177,10 @@ def story(row: Row, described: Row) -> list[Context]:
     return found
 
 
-def queue(view: View, now_ms: int) -> tuple[list[Context], list[Context]]:
+def queue(view: View, wall_ms: int) -> tuple[list[Context], list[Context]]:
     """Who waits in line, and who fits into no slot."""
     state = state_of(view)
-    waiting = [job_row(view, row, state(row), now_ms) for row in view.jobs.live() if words.is_for_slots(row["waiting"])]
+    waiting = [job_row(view, row, state(row), wall_ms) for row in view.jobs.live() if words.is_for_slots(row["waiting"])]
     for each in waiting:
         row = view.jobs.row(each["job"])
         past = [event for event in (row or {}).get("past", ()) if overview.is_wait(event)]
@@ -191,20 +191,20 @@ def queue(view: View, now_ms: int) -> tuple[list[Context], list[Context]]:
     return line, never
 
 
-def queue_screen(view: View, now_ms: int) -> Context:
-    line, never = queue(view, now_ms)
+def queue_screen(view: View, wall_ms: int) -> Context:
+    line, never = queue(view, wall_ms)
     slots = view.cluster.slots(view.jobs.in_slots())
-    recent = view.jobs.ended_since(now_ms - HOUR_MS)[-SCANNED_MOST:]
+    recent = view.jobs.ended_since(wall_ms - HOUR_MS)[-SCANNED_MOST:]
     rows = [*view.jobs.live(), *recent]
     described = {row["job"]: view.jobs.described(row["job"]) or {"tasks": []} for row in rows}
     attempts = list(overview.attempts_of(described.values()))
-    given = sum(1 for each in attempts if (begun(each) or 0) > now_ms - 300_000)
-    held = sorted(t for each in attempts if ended(each) and (t := took(each, now_ms)) is not None)
-    waits = [span for row in rows for span in overview.waits_of(row, described[row["job"]], now_ms)]
+    given = sum(1 for each in attempts if (begun(each) or 0) > wall_ms - 300_000)
+    held = sorted(t for each in attempts if ended(each) and (t := took(each, wall_ms)) is not None)
+    waits = [span for row in rows for span in overview.waits_of(row, described[row["job"]], wall_ms)]
     waited = sorted(until - since for since, until in waits)
     return {
         "in_line": line, "never": never, "given": given, "held": _quantiles(held), "waited": _quantiles(waited),
-        "course": overview.course(attempts, waits, len(slots), now_ms), "grouped": grouped(slots, view.cluster.task_managers()),
+        "course": overview.course(attempts, waits, len(slots), wall_ms), "grouped": grouped(slots, view.cluster.task_managers()),
         "hour_ms": HOUR_MS,
     }  # fmt: skip
 
@@ -214,7 +214,7 @@ def _quantiles(values: Sequence[int]) -> tuple[int, int] | None:
     return (values[len(values) // 2], values[min(len(values) - 1, len(values) * 99 // 100)]) if values else None
 
 
-def members_screen(view: View, now_ms: int) -> Context:
+def members_screen(view: View, wall_ms: int) -> Context:
     slots = view.cluster.slots(view.jobs.in_slots())
     members = view.cluster.task_managers()
     gone = sorted(view.cluster.task_managers(gone=True), key=lambda row: row["gone_ms"], reverse=True)
@@ -241,18 +241,18 @@ def member_row(view: View, name: str) -> Row | None:
     return next((each for each in rows if each["task_manager"] == name), None)
 
 
-def member_screen(view: View, now_ms: int, member: Row) -> Context:
+def member_screen(view: View, wall_ms: int, member: Row) -> Context:
     name = member["task_manager"]
     held = {(each["task_manager"], each["slot"]): each for each in view.jobs.in_slots()}
     slots = [slot for slot in view.cluster.slots(held.values()) if slot["task_manager"] == name]
     lanes: dict[int, list[Context]] = {slot["slot"]: [] for slot in slots}
-    first = now_ms - LANE_MS
+    first = wall_ms - LANE_MS
     for row in [*view.jobs.live(), *view.jobs.ended_since(first)[-SCANNED_MOST:]]:
         described = view.jobs.described(row["job"]) or {"tasks": []}
         for task in described["tasks"]:
             for one in task["subtasks"]:
                 for each in one["attempts"]:
-                    start, lasted = begun(each), took(each, now_ms)
+                    start, lasted = begun(each), took(each, wall_ms)
                     if each["task_manager"] != name or each["slot"] is None or start is None or lasted is None or start + lasted < first:
                         continue
                     x = max(0.0, 100 * (start - first) / LANE_MS)
@@ -267,17 +267,17 @@ def member_screen(view: View, now_ms: int, member: Row) -> Context:
     }  # fmt: skip
 
 
-def leaders_screen(view: View, now_ms: int) -> Context:
+def leaders_screen(view: View, wall_ms: int) -> Context:
     led, leaders = view.cluster.led(), view.cluster.leaders()
-    first = now_ms - 24 * HOUR_MS
+    first = wall_ms - 24 * HOUR_MS
     lanes, changes = [], []
     for now in leaders:
-        terms = [*led.get(now["scope"], ()), {**now, "until_ms": now_ms}]
+        terms = [*led.get(now["scope"], ()), {**now, "until_ms": wall_ms}]
         bars = []
         for n, term in enumerate(terms):
             if term["until_ms"] > first:
-                x = max(0.0, 100 * (term["since_ms"] - first) / (now_ms - first))
-                wide = max(0.0, 100 * (term["until_ms"] - max(term["since_ms"], first)) / (now_ms - first))
+                x = max(0.0, 100 * (term["since_ms"] - first) / (wall_ms - first))
+                wide = max(0.0, 100 * (term["until_ms"] - max(term["since_ms"], first)) / (wall_ms - first))
                 bars.append({**term, "x": round(x, 3), "wide": round(wide, 3), "odd": n % 2})
             if n and term["since_ms"] > first:
                 before = terms[n - 1]

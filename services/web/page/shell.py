@@ -110,7 +110,7 @@ class Shell:
         self.letters: tuple[int, int] | None = None
         """Dead letters that are kept, and those of them that were not sent again; None: nobody has looked yet."""
 
-    def now_ms(self) -> int:
+    def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def fresh(self) -> Fresh:
@@ -141,11 +141,11 @@ class Shell:
     ) -> Response:
         """A screen, or 304 where the asker has it. `build`: what its template is given, from the view and the time; it is not called if
         neither the view nor `version` has changed since it was."""
-        now_ms, fresh = self.now_ms(), self.fresh()
+        wall_ms, fresh = self.wall_ms(), self.fresh()
         _, as_of = self._view.ask(lambda _: None)
         theme = _theme(request)
         rendered_from = (
-            self.token(), str(request.url.path), str(request.url.query), theme, as_of["offsets"], fresh[:2], now_ms // TURN_MS, version,
+            self.token(), str(request.url.path), str(request.url.query), theme, as_of["offsets"], fresh[:2], wall_ms // TURN_MS, version,
             self.letters,
         )  # fmt: skip
         tag = hashlib.sha256(repr(rendered_from).encode()).hexdigest()[:24]
@@ -153,8 +153,8 @@ class Shell:
             return Response(status_code=304, headers={**HEADERS, "ETag": f'"{tag}"'})
         body = self._rendered.get(tag)
         if body is None:
-            found, as_of = self._view.ask(lambda view: {**self._frame(view), **build(view, now_ms)})
-            body = self.render(template, active=active, theme=theme, fresh=fresh, as_of=as_of, now_ms=now_ms, **found)
+            found, as_of = self._view.ask(lambda view: {**self._frame(view), **build(view, wall_ms)})
+            body = self.render(template, active=active, theme=theme, fresh=fresh, as_of=as_of, wall_ms=wall_ms, **found)
             self._keep(tag, body)
         return self.answer(request, body, 200, {"ETag": f'"{tag}"'})
 
@@ -162,7 +162,7 @@ class Shell:
         """A screen that is made for this request alone."""
         found, as_of = self._view.ask(self._frame)
         body = self.render(
-            template, active=active, theme=_theme(request), fresh=self.fresh(), as_of=as_of, now_ms=self.now_ms(),
+            template, active=active, theme=_theme(request), fresh=self.fresh(), as_of=as_of, wall_ms=self.wall_ms(),
             **{**found, **given},
         )  # fmt: skip
         return self.answer(request, body, status, {"Cache-Control": "no-store"})

@@ -115,38 +115,38 @@ def ended(attempt: Row) -> int | None:
     return next((since[state] for state in ENDED_EXECUTION if state in since), None)
 
 
-def took(attempt: Row, now_ms: int) -> int | None:
+def took(attempt: Row, wall_ms: int) -> int | None:
     """How long it was, or has been, in its slot; None: that is not known."""
     first = begun(attempt)
-    last = ended(attempt) or (now_ms if attempt["state"] in IN_SLOT else None)
+    last = ended(attempt) or (wall_ms if attempt["state"] in IN_SLOT else None)
     return None if first is None or last is None else max(0, last - first)
 
 
-def timeline(tasks: Sequence[Row], reading: Reading, first_ms: int | None, last_ms: int | None, now_ms: int) -> Timeline:
+def timeline(tasks: Sequence[Row], reading: Reading, first_ms: int | None, last_ms: int | None, wall_ms: int) -> Timeline:
     """`tasks`: as the table of jobs describes them. `first_ms`: acceptance; `last_ms`: the job's end, None while it lives."""
     attempts = {(task["task"], each["subtask"]): each["attempts"] for task in tasks for each in task["subtasks"] if each["attempts"]}
     starts = [start for some in attempts.values() for each in some if (start := begun(each)) is not None]
     if not starts:
         return Timeline()
     first = min([*starts, *([first_ms] if first_ms else [])])
-    last = max(last_ms or now_ms, first + 1)
+    last = max(last_ms or wall_ms, first + 1)
     states = {(task["task"], each["subtask"]): each for task in tasks for each in task["subtasks"]}
-    critical = critical_path({key: some for key, some in attempts.items() if last_of(states[key]) is not None}, reading, now_ms)
-    lanes = [_lane(key, states[key], some, first, last, now_ms) for key, some in attempts.items()]
+    critical = critical_path({key: some for key, some in attempts.items() if last_of(states[key]) is not None}, reading, wall_ms)
+    lanes = [_lane(key, states[key], some, first, last, wall_ms) for key, some in attempts.items()]
     lanes = [replace(lane, critical=(lane.task, lane.subtask) in critical) for lane in lanes]
     kept = lanes
     if len(lanes) > ROWS_MOST:
         ranked = sorted(range(len(lanes)), key=lambda n: (_rank(lanes[n]), -max((bar.wide for bar in lanes[n].bars), default=0)))
         kept = [lanes[n] for n in sorted(ranked[:ROWS_MOST])]
-    words = ", ".join(f"{subtask_name(task, n)} {length(took(attempts[task, n][-1], now_ms))}" for task, n in critical)
+    words = ", ".join(f"{subtask_name(task, n)} {length(took(attempts[task, n][-1], wall_ms))}" for task, n in critical)
     return Timeline(tuple(kept), _ticks(last - first), len(lanes) - len(kept), critical, last_ms is None, words)
 
 
-def critical_path(attempts: Mapping[Subtask, Sequence[Row]], reading: Reading, now_ms: int) -> tuple[Subtask, ...]:
+def critical_path(attempts: Mapping[Subtask, Sequence[Row]], reading: Reading, wall_ms: int) -> tuple[Subtask, ...]:
     """From the last end back: of each subtask the one that it read and that ended last. Nothing where edges are not known."""
     ends: dict[Subtask, int] = {}
     for key, some in attempts.items():
-        end = ended(some[-1]) or (now_ms if some[-1]["state"] in IN_SLOT else None)
+        end = ended(some[-1]) or (wall_ms if some[-1]["state"] in IN_SLOT else None)
         if end is not None:
             ends[key] = end
     if not reading or not ends:
@@ -168,11 +168,11 @@ def _rank(lane: Lane) -> int:
     return 0 if lane.critical or lane.state == "FAILED" or len(lane.bars) > 1 else 1 if lane.state != "FINISHED" else 2
 
 
-def _lane(key: Subtask, subtask: Row, attempts: Sequence[Row], first: int, last: int, now_ms: int) -> Lane:
+def _lane(key: Subtask, subtask: Row, attempts: Sequence[Row], first: int, last: int, wall_ms: int) -> Lane:
     beside = {each["attempt"]: each["beside"] for each in attempts if each.get("beside")}
     bars = tuple(
         replace(bar, **ABOVE if bar.attempt in beside.values() else BELOW if bar.attempt in beside else {})
-        for each in attempts if (bar := _bar(key, each, first, last, now_ms)) is not None
+        for each in attempts if (bar := _bar(key, each, first, last, wall_ms)) is not None
     )  # fmt: skip
     end = attempts[-1]
     where = f"{end['task_manager']}/{end['slot']}" if end["slot"] is not None else end["task_manager"] or ""
@@ -180,8 +180,8 @@ def _lane(key: Subtask, subtask: Row, attempts: Sequence[Row], first: int, last:
     return Lane(key[0], key[1], state, bars, where)
 
 
-def _bar(key: Subtask, attempt: Row, first: int, last: int, now_ms: int) -> Bar | None:
-    start, lasted = begun(attempt), took(attempt, now_ms)
+def _bar(key: Subtask, attempt: Row, first: int, last: int, wall_ms: int) -> Bar | None:
+    start, lasted = begun(attempt), took(attempt, wall_ms)
     if start is None or lasted is None:
         return None
     state, number = attempt_state(attempt), attempt["attempt"]

@@ -60,11 +60,11 @@ def length(ms: float | None) -> str:
     return f"{hours // 24}{NBSP}d" + (f" {hours % 24}{NBSP}h" if hours % 24 else "")
 
 
-def ago(ms: int | None, now_ms: int) -> str:
+def ago(ms: int | None, wall_ms: int) -> str:
     """How long ago a moment was, in one word and one number: it changes as seldom as that does."""
     if not ms:
         return ""
-    seconds = max(0, now_ms - ms) // 1000
+    seconds = max(0, wall_ms - ms) // 1000
     if seconds < 1:
         return "just now"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):

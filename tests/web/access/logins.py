@@ -12,13 +12,13 @@ from services.web.access.settings import Access
 from services.web.access.who import ROLES
 
 
-def now_ms() -> int:
+def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
 def tokens_of(folder: Path) -> dict[str, str]:
     """A token for each role, in `tokens.json` of the folder."""
-    return {role: tokens.create(folder / "tokens.json", f"{role}-1", role, None, now_ms()) for role in ROLES}
+    return {role: tokens.create(folder / "tokens.json", f"{role}-1", role, None, wall_ms()) for role in ROLES}
 
 
 def access_of(folder: Path, **more: Any) -> Access:

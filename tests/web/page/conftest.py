@@ -13,7 +13,7 @@ from .test_page import NOW
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+    monkeypatch.setattr("services.web.page.shell.Shell.wall_ms", lambda self: NOW)
     return Cluster(NOW)
 
 

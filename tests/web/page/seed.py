@@ -86,12 +86,12 @@ class Cluster(Asked, Scheduled, Rescaling):
         "resource-manager-1": ("resource-manager", {"resource-manager": "leader"}), "web-1": ("web", {}),
     }  # fmt: skip
 
-    def __init__(self, now_ms: int, more: int = 0) -> None:
+    def __init__(self, wall_ms: int, more: int = 0) -> None:
         self.storage = Storage("memory://page-seed")
         super().__init__(self.storage)
         self.changed: list[tuple[Any, ...]] = []  # of schedules
         self.rescaled: list[tuple[Any, ...]] = []
-        self.now_ms = now_ms
+        self.wall_ms = wall_ms
         self.view = View({}, {}, 20_000)
         self.view.load({})
         self.sent: list[tuple[str, Any]] = []
@@ -149,10 +149,10 @@ class Cluster(Asked, Scheduled, Rescaling):
             (task["task"], each) for task in described["tasks"] for each in task["subtasks"] if each["state"] == "RUNNING"
         )  # fmt: skip
         told = {"task": task, "subtask": subtask["subtask"], "attempt": subtask["attempt"], "progress": counts}
-        self.say("job.events", "AttemptsProgressing", self.now_ms, (job, task, "progress"), job=job, attempts=[told])
+        self.say("job.events", "AttemptsProgressing", self.wall_ms, (job, task, "progress"), job=job, attempts=[told])
 
     def _slots(self) -> None:
-        now, topic = self.now_ms, "cluster.events"
+        now, topic = self.wall_ms, "cluster.events"
         for n, (name, host, states) in enumerate((
             ("task-manager-1", "ws-04", ["FREE"] * 4), ("task-manager-2", "ws-05", ["FREE"] * 4),
             ("task-manager-3", "ws-06", ["STARTING"] * 2),
@@ -183,7 +183,7 @@ class Cluster(Asked, Scheduled, Rescaling):
 
     def _past(self, more: int) -> None:
         for n in range(more):
-            at_ms = self.now_ms - HOUR - (more - n) * 20_000
+            at_ms = self.wall_ms - HOUR - (more - n) * 20_000
             job, end = f"nightly-orders-{n:08x}", ("JobFailed", "JobCanceled")[n % 2] if n % 97 == 5 else "JobFinished"
             self.accept(job, "nightly-orders", at_ms, [("orders", 1)])
             self.attempt(job, "orders", 0, ("task-manager-1", n % 4), at_ms + 20, at_ms + 5000 + n % 9000)
@@ -196,7 +196,7 @@ class Cluster(Asked, Scheduled, Rescaling):
             self.job(end, job, at_ms + 5010 + n % 9000, archive=None, cause=cause, result=result)
 
     def _jobs(self) -> None:
-        now = self.now_ms
+        now = self.wall_ms
         self._finished(now - 20 * MINUTE)
         self._failed(now - 6 * MINUTE)
         for n in range(40):  # what kept the slots busy in the last hour
@@ -385,7 +385,7 @@ class Cluster(Asked, Scheduled, Rescaling):
         letters = [
             Letter(400 + n, DeadLetter(
                 topic="client.commands", partition=0, offset=18_000 + n, reason=reason,
-                size_bytes=812, sha256="b6" * 32, head_base64="e30=", at_ms=self.now_ms - (10 - n) * MINUTE,
+                size_bytes=812, sha256="b6" * 32, head_base64="e30=", at_ms=self.wall_ms - (10 - n) * MINUTE,
             )) for n, reason in enumerate(reasons * 3)
         ]  # fmt: skip
 
@@ -414,26 +414,26 @@ class Cluster(Asked, Scheduled, Rescaling):
             raise Refused("another job has this id")
         self.sent.append(("submit", (job, graph, uploads, env)))
         if self.view.jobs.row(job) is None:
-            self.accept(job, str(graph.get("name")), self.now_ms, [(task, 1) for task in graph["vertices"]])
+            self.accept(job, str(graph.get("name")), self.wall_ms, [(task, 1) for task in graph["vertices"]])
         return Job(SimpleNamespace(), job, "INITIALIZING", [], None)  # type: ignore[arg-type]  # it is asked nothing
 
     def cancel(self, job: str) -> str:
         self.sent.append(("cancel", job))
-        self.job("JobStateChanged", job, self.now_ms, status="CANCELLING", cause=None)
+        self.job("JobStateChanged", job, self.wall_ms, status="CANCELLING", cause=None)
         return "CANCELLING"
 
     def block(self, host: str, for_ms: int | None, reason: str, *, evacuate: bool, by: str) -> BlockedHostInfo:
         if host == "full":
             raise Refused("100 hosts are blocked, the most there may be: unblock one first")
         self.sent.append(("block", (host, for_ms, reason, evacuate, by)))
-        until_ms = None if for_ms is None else self.now_ms + for_ms
-        told = BlockedHost(host=host, since_ms=self.now_ms, until_ms=until_ms, by=by, reason=reason, evacuate=evacuate)
-        self.say("cluster.events", "BlocklistChanged", self.now_ms, ("blocklist",), hosts=[told.model_dump()])
+        until_ms = None if for_ms is None else self.wall_ms + for_ms
+        told = BlockedHost(host=host, since_ms=self.wall_ms, until_ms=until_ms, by=by, reason=reason, evacuate=evacuate)
+        self.say("cluster.events", "BlocklistChanged", self.wall_ms, ("blocklist",), hosts=[told.model_dump()])
         return BlockedHostInfo(**told.model_dump(), task_managers=1, slots=4, busy=3)
 
     def unblock(self, host: str) -> bool:
         self.sent.append(("unblock", host))
-        self.say("cluster.events", "BlocklistChanged", self.now_ms, ("blocklist",), hosts=[])
+        self.say("cluster.events", "BlocklistChanged", self.wall_ms, ("blocklist",), hosts=[])
         return True
 
     def deregister(self, undo: bool) -> int:
@@ -442,7 +442,7 @@ class Cluster(Asked, Scheduled, Rescaling):
 
     def shut_down(self) -> ShutDown:
         self.sent.append(("shut down", None))
-        return ShutDown(step="SUSPENDING", since_ms=self.now_ms, live=9, suspended=2, workers=1, silent=["job-master/2"])
+        return ShutDown(step="SUSPENDING", since_ms=self.wall_ms, live=9, suspended=2, workers=1, silent=["job-master/2"])
 
     def close(self) -> None: ...
 

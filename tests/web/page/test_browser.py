@@ -89,9 +89,9 @@ def test_states_change_in_place_and_a_new_job_waits_to_be_asked_for(page: tuple[
     view, cluster = opened(chromium, 1440, "light", said), page[1]
     view.goto(f"{page[0]}/jobs")
     view.locator(f"#r-{SCRIPT} input").check()
-    cluster.accept("just-came-1", "just-came", cluster.now_ms + 60_000, [("a", 1)])
+    cluster.accept("just-came-1", "just-came", cluster.wall_ms + 60_000, [("a", 1)])
     view.get_by_text("Show 1 newer").wait_for()
-    cluster.job("JobStateChanged", SCRIPT, cluster.now_ms, status="CANCELLING", cause=None)
+    cluster.job("JobStateChanged", SCRIPT, cluster.wall_ms, status="CANCELLING", cause=None)
     view.locator(f"#r-{SCRIPT}").get_by_text("Cancelling").wait_for()
     assert view.locator(f"#r-{SCRIPT} input").is_checked() and view.locator("#r-just-came-1").count() == 0
     view.get_by_text("Show 1 newer").click()
@@ -219,7 +219,7 @@ def test_what_is_typed_outlives_updates_until_it_is_sent(page: tuple[str, Cluste
     view.keyboard.press("/")
     view.keyboard.type("state:finished")
     view.keyboard.press("Tab")
-    cluster.accept("comes-in-between", "comes-in-between", cluster.now_ms + 120_000, [("a", 1)])
+    cluster.accept("comes-in-between", "comes-in-between", cluster.wall_ms + 120_000, [("a", 1)])
     view.locator("#r-comes-in-between").wait_for()
     view.keyboard.press("Enter")
     view.locator(".fchip[aria-current]", has_text="Finished").wait_for()

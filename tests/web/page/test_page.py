@@ -40,7 +40,7 @@ SCREENS = (
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+    monkeypatch.setattr("services.web.page.shell.Shell.wall_ms", lambda self: NOW)
     return Cluster(NOW, 120)
 
 
@@ -54,7 +54,7 @@ def web(cluster: Cluster) -> Iterator[TestClient]:
 def seen() -> Iterator[TestClient]:
     """The page, for those who only look at it: one for all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+        patch.setattr("services.web.page.shell.Shell.wall_ms", lambda self: NOW)
         with TestClient(Cluster(NOW, 120).app(), base_url="http://127.0.0.1", follow_redirects=False) as client:
             yield client
 
@@ -108,7 +108,7 @@ def test_a_blocked_host_is_shown_with_its_task_managers_until_when_by_whom_and_w
 
 def test_a_cluster_without_anything_says_so_on_every_screen() -> None:
     cluster = Cluster.__new__(Cluster)
-    cluster.now_ms, cluster.sent, cluster._offsets, cluster._counts = NOW, [], {}, {}
+    cluster.wall_ms, cluster.sent, cluster._offsets, cluster._counts = NOW, [], {}, {}
     from services.web.view import View
 
     cluster.storage, cluster.running, cluster._unknown = Storage("memory://empty"), {}, ()

@@ -86,10 +86,10 @@ def test_a_mistake_stands_at_its_field_and_what_was_typed_stays(
 
 
 def provided(cluster: Cluster, *workers: str) -> None:
-    cluster.say("cluster.events", "ProviderConfigured", cluster.now_ms, ("provider",), provider="process", least=0, most=4)
+    cluster.say("cluster.events", "ProviderConfigured", cluster.wall_ms, ("provider",), provider="process", least=0, most=4)
     for worker in workers:
         given = {"worker": worker, "state": "REGISTERED", "reason": None, "failed": False}
-        cluster.say("cluster.events", "WorkerChanged", cluster.now_ms, ("provider",), **given)
+        cluster.say("cluster.events", "WorkerChanged", cluster.wall_ms, ("provider",), **given)
 
 
 def test_all_task_managers_of_a_provider_are_stopped_after_a_question(web: TestClient, cluster: Cluster) -> None:
@@ -122,7 +122,7 @@ def test_a_job_that_waits_for_a_deregistered_cluster_is_told_what_would_help(web
     assert helps not in said(web.get(f"/page/jobs/{WAITING}").text)
     state = State(shards=1)
     state.workers.deregistered = True
-    cluster.job("JobWaiting", WAITING, cluster.now_ms, reason=f"no slot is free; no more are started: {room(state).limit}", position=1)
+    cluster.job("JobWaiting", WAITING, cluster.wall_ms, reason=f"no slot is free; no more are started: {room(state).limit}", position=1)
     assert helps in said(web.get(f"/page/jobs/{WAITING}").text)
 
 

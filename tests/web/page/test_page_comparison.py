@@ -27,7 +27,7 @@ def test_each_question_has_three_answers_and_a_place() -> None:
 @pytest.fixture(scope="module")
 def seen() -> Iterator[TestClient]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+        patch.setattr("services.web.page.shell.Shell.wall_ms", lambda self: NOW)
         with TestClient(Cluster(NOW).app(), base_url="http://127.0.0.1") as web:
             yield web
 

@@ -52,7 +52,7 @@ def test_any_graph_stays_small_and_without_a_cycle(seed: int) -> None:
 
 
 def test_a_job_of_very_many_tasks_has_a_picture_and_each_task_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+    monkeypatch.setattr("services.web.page.shell.Shell.wall_ms", lambda self: NOW)
     cluster = Cluster(NOW)
     many = [(f"read-{n}", 1) for n in range(80)] + [(f"join-{n}", 2) for n in range(80)]
     for n in range(80):

@@ -22,7 +22,7 @@ ROUTE = f"/page/jobs/{RUNNING}/rescale"
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+    monkeypatch.setattr("services.web.page.shell.Shell.wall_ms", lambda self: NOW)
     return Cluster(NOW, 120)
 
 

@@ -103,10 +103,10 @@ class _Service:
     def _interrupt(self) -> None:
         """As at Ctrl+C. What PySpark does then to cancel Spark's jobs fails where the main thread waits for one: so that is done here, and
         spares those that the code begins as it ends."""
-        now_ms = time.time_ns() // 1_000_000
+        wall_ms = time.time_ns() // 1_000_000
         signal.pthread_kill(self._main, signal.SIGINT)
         with contextlib.suppress(Exception):
-            self._spark.cancel(now_ms)
+            self._spark.cancel(wall_ms)
 
     def _status(self) -> wire.AttemptStatus:
         stack = stack_of(sys._current_frames().get(self._main), self._work)  # first: what was asked for is this moment
