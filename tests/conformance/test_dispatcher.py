@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.machine import PeerBorn, Ticked
+from millrace.core.machine import Born, PeerBorn, Ticked
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core.state import State
@@ -166,6 +166,7 @@ def test_a_dirty_end_without_a_graph_is_cleaned_up_and_starts_nothing() -> None:
     testRecoveryWithoutExecutionPlanButDirtyJobResult."""
     world = World()
     world.hear_all()
+    world.tell(Born())
     found = {JOB: stored(), OTHER: stored(OTHER, "dirty")}
     outputs = bodies(world.tell(effects.JobsRecovered(jobs=found)))
     assert [each.job for each in outputs if isinstance(each, jobs.StartJob)] == [JOB]
@@ -215,6 +216,7 @@ def test_ended_jobs_are_listed_by_the_next_leader() -> None:
     """Flink forgets them with the process (FLINK-31709, FLINK-39989)."""
     world = World()
     world.hear_all()
+    world.tell(Born())
     ends = {"job-0": "FINISHED", "job-1": "FAILED", "job-2": "CANCELED"}
     world.tell(effects.JobsRecovered(jobs={job: stored(job, "clean", status=status) for job, status in ends.items()}))
     assert {each.job: each.status for each in listed(world).jobs} == ends
@@ -225,6 +227,7 @@ def test_one_stored_job_that_cannot_be_read_holds_up_no_other() -> None:
     shard is sent it, and fails it alone."""
     world = World()
     world.hear_all()
+    world.tell(Born())
     strange = {"name": "one", "vertices": {"v": {"nobody": "knows"}}}
     outputs = bodies(world.tell(effects.JobsRecovered(jobs={JOB: stored(graph=strange), OTHER: stored(OTHER)})))
     assert sorted(each.job for each in outputs if isinstance(each, jobs.StartJob)) == sorted([JOB, OTHER])
