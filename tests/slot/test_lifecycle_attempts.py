@@ -60,12 +60,15 @@ def test_files_that_a_script_left_open_are_whole(slot: Slot) -> None:
         text = open("by_line.txt", "w")
         rows = csv.writer(open("rows.csv", "w", newline=""))
         packed = gzip.open("packed.gz", "wt")
+        full = open("/dev/full", "w")
+        full.write("no room")
         text.write("one line\\n"), rows.writerow([1, "x"]), packed.write("packed\\n")
         """)
     assert attempt.ended["status"] == "finished"
     assert (attempt.work / "by_line.txt").read_text() == "one line\n"
     assert (attempt.work / "rows.csv").read_text() == "1,x\n"
     assert gzip.decompress((attempt.work / "packed.gz").read_bytes()) == b"packed\n"
+    assert "No space left on device" in attempt.stderr
 
 
 def test_queries_that_come_by_turns_are_compiled_once(slot: Slot) -> None:

@@ -129,9 +129,9 @@ def _y(value: int, most: int) -> str:
     return f"{100 - 100 * value / most:.1f}"
 
 
-def is_wait(told: Row) -> bool:
+def is_wait(fact: Row) -> bool:
     """Whether a fact of a job says that it waits for slots."""
-    return told["kind"] == "JobWaiting" and is_for_slots(told.get("reason", ""))
+    return fact["kind"] == "JobWaiting" and is_for_slots(fact.get("reason", ""))
 
 
 def attempts_of(described: Iterable[Row]) -> Iterator[Row]:

@@ -60,8 +60,8 @@ def rescaling(shell: Shell, commands: Commands, stack: str) -> APIRouter:
         try:
             await commands.rescale(job, None, numbers)
         except MillraceError as failure:
-            told = "It is not known yet whether it is rescaled" if may_be_done(failure) else "It was not rescaled"
-            return await refused(request, job, told, failure)
+            headline = "It is not known yet whether it is rescaled" if may_be_done(failure) else "It was not rescaled"
+            return await refused(request, job, headline, failure)
         return RedirectResponse(f"{PREFIX}/jobs/{job}", 303)
 
     return router

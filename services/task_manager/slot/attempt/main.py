@@ -64,12 +64,12 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str, known
     spec = assignment["spec"]
     look_last = channel.serve(spark, dirs.work, SparkSpans(dirs.log) if spec.get("traced") else None)
     code = _run(spec, session, dirs, look_last)
+    _close_files()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except Exception:
             pass
-    _close_files()
     os._exit(code)
 
 
@@ -213,13 +213,13 @@ def _close_files() -> None:
         return 0 if isinstance(file, io.TextIOBase) else 2 if type(file) in (io.BufferedWriter, io.BufferedRandom) else 1
 
     # By their types: to be asked for its class, an object of the user's may run code of its own.
-    files = [it for it in gc.get_objects() if issubclass(type(it), (io.TextIOBase, io.BufferedIOBase))]
+    files = [each for each in gc.get_objects() if issubclass(type(each), (io.TextIOBase, io.BufferedIOBase))]
     for file in sorted(files, key=by_layer):
         try:
-            if not file.closed and file.writable():
+            if file is not sys.stdout and file is not sys.stderr and not file.closed and file.writable():
                 file.close()
-        except Exception:
-            pass
+        except Exception:  # a full disk: as with Python's own end, it is printed and changes no end
+            _print(traceback.print_exc)
 
 
 def _write(path: str, body: AttemptReport | Fault) -> None:
