@@ -5,11 +5,9 @@ Every write compares the leader key [R17]. Writes go in batches of one transacti
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -259,7 +257,7 @@ class JobStore:
     def _archive(self, effect: EndJob) -> bool:
         assert effect.ending.archive is not None, "an ending names its archive"
         try:
-            self._storage.put_if_absent(effect.ending.archive, _json(effect.archive.json_value()))
+            self._storage.put_if_absent(effect.ending.archive, effect.archive.json_text())
         except StorageError as failure:
             log.error(
                 "an archive could not be written; the job's end waits for it", job=effect.job, reason=str(failure)
@@ -295,6 +293,3 @@ def _readable(entry: Entry | None) -> StoredJob | None:
     except Unreadable:
         return None
 
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
