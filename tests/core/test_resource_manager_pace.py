@@ -41,6 +41,30 @@ def test_what_is_expected_is_news_where_it_is_far_off() -> None:
     assert not pace.is_news(1_400_000, 1_500_000, now) and pace.is_news(1_400_000, 1_500_001, now), "a quarter of what is left"
 
 
+def test_who_has_slots_in_a_moment_is_near() -> None:
+    fast, slow = of(1_000, 1_100, 1_200), of(1_000, 4_000, 7_000)
+
+    def near(state: State, slots: int, at_ms: int) -> bool:
+        return pace.is_near(state, pace.pace_ms(state, AtMs(at_ms)), slots, AtMs(at_ms))
+
+    assert near(fast, 20, 1_200) and not near(fast, 21, 1_200)
+    assert near(fast, 1, 1_700) and not near(fast, 1, 1_701), "none was freed for a moment"
+    assert not near(slow, 1, 7_000) and not near(of(), 1, 7_000)
+
+
+def test_who_has_slots_in_a_moment_is_sent_no_place() -> None:
+    """In a burst of short jobs six of ten records were about places that were wrong when they were read."""
+    cluster = driver(1024)
+    for number in range(7):
+        cluster.ask(f"j{number}", since_ms=number)
+    for _ in range(3):
+        ended(cluster, 300)
+    cluster.ask("late", since_ms=99)
+    assert [each for each in ended(cluster, 300) if each.reason is not None] == []
+    told = {each.job: each.position for _ in range(2) for each in second(cluster)}
+    assert told == {"j5": 1, "j6": 2, "late": 3}, "no slot was freed for a moment"
+
+
 def ended(cluster: Driver, ms: int) -> list[JobQueued]:
     """So long later the job in slot 0 wants no more, and gives it back; what was sent about the queue up to the next tick."""
     said = []

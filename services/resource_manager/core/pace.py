@@ -10,6 +10,10 @@ FREED_LEAST = 3
 """Slots that were freed while jobs waited: from fewer nothing is concluded."""
 STEP_MS = 15_000
 """What is expected is sent again when it is further off than this, and than a quarter of the time that is left."""
+NEAR_MS = 2000
+"""Who has slots before that is sent no place: it would be wrong when it is read."""
+FLOWS_MS = 500
+"""Where no slot was freed for so long, nobody is near."""
 
 
 def note_freed(state: State, at_ms: AtMs) -> None:
@@ -29,6 +33,11 @@ def pace_ms(state: State, at_ms: AtMs) -> int | None:
 def expected_ms(state: State, pace: int | None, slots: int, at_ms: AtMs) -> AtMs | None:
     """When so many slots will have been freed, as a time, to the second. `pace`: what `pace_ms` says."""
     return None if pace is None else AtMs(round(max(at_ms, state.freed[-1] + pace * slots) / 1000) * 1000)
+
+
+def is_near(state: State, pace: int | None, slots: int, at_ms: AtMs) -> bool:
+    """Whether so many slots will have been freed in a moment. `pace`: what `pace_ms` says."""
+    return pace is not None and pace * slots <= NEAR_MS and at_ms - state.freed[-1] <= FLOWS_MS
 
 
 def is_news(sent_ms: AtMs | None, found_ms: AtMs | None, at_ms: AtMs) -> bool:

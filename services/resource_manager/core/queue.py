@@ -1,8 +1,8 @@
 """The queue for slots: which jobs wait, why, and in which place; and what their shards are sent about that.
 
 That a job waits is sent at the next tick, for most jobs do not wait so long. That it waits no more is sent at once; changed places once
-a second to the first hundred, and to the others in turn. All are counted once a second, and less often where more than ten thousand
-wait. After a flood of jobs a few are notified at each tick: each notification leads to three more records, and jobs that start would
+a second to the first hundred, and to the others in turn. Nothing is sent of those that have their slots in a moment: where jobs are short,
+their places would be half of all records. All are counted once a second, and less often where more than ten thousand wait. After a flood of jobs a few are notified at each tick: each notification leads to three more records, and jobs that start would
 have to wait for those.
 """
 
@@ -68,12 +68,14 @@ def remove(state: State, name: str) -> None:
 
 
 class Place(NamedTuple):
-    """Where a job stands in the queue, what it waits for there, and until when. `is_first`: it is looked at each second."""
+    """Where a job stands in the queue, what it waits for there, and until when. `is_first`: it is looked at each second. `is_near`: it has
+    its slots before anybody reads its place."""
 
     position: int | None
     wanted: Wanted
     is_first: bool
     expected_ms: AtMs | None = None
+    is_near: bool = False
 
 
 def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
@@ -104,6 +106,8 @@ def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
             state.placed.pop(name, None)
         else:
             state.placed[name] = None
+        if place.is_near:
+            continue
         reason = census.reason(job, place.wanted)
         moved = (job.sent_reason, job.sent_position) != (reason, place.position)
         if moved or pace.is_news(job.sent_expected_ms, place.expected_ms, at_ms):
@@ -168,8 +172,9 @@ def _places(
     for position, (name, wanted, limited) in enumerate(islice(in_order(state, census.fits), most), 1):
         job = jobs[name]
         expected_ms = None if limited else pace.expected_ms(state, pace_ms, slots + wanted.need, at_ms)
+        is_near = not limited and pace.is_near(state, pace_ms, slots + wanted.need, at_ms)
         slots += job.wanted - job.held
-        yield name, Place(position, wanted, position <= PLACES_MAX, expected_ms)
+        yield name, Place(position, wanted, position <= PLACES_MAX, expected_ms, is_near)
     others = [[(rank, name, wanted) for rank, name in queue[:most]] for wanted, queue in never]
     for number, (_, name, wanted) in enumerate(islice(heapq.merge(*others), most), 1):
         yield name, Place(None, wanted, number <= PLACES_MAX)
