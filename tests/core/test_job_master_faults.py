@@ -139,6 +139,19 @@ def test_a_full_disk_is_seen_though_it_has_room_for_folders(tmp_path: Path) -> N
     assert list((tmp_path / "log").iterdir()) == []
 
 
+def test_an_attempt_begins_only_where_the_storage_is(tmp_path: Path) -> None:
+    """Below the place of a missing mount it computed in vain, and its logs were seen by nobody later."""
+    mark = tmp_path / "storage/owner.json"
+    dirs = Dirs(work=str(tmp_path / "work"), log=str(tmp_path / "storage/logs/a"), blobs="", findings="", mark=str(mark))
+    refused = main._begin(dirs)
+    assert refused is not None and class_of(Fault.model_validate(refused)) is STORAGE
+    assert refused["message"] == f"{mark.parent}: is not there: it has no owner.json, which its cluster wrote; mount it, or restore it"
+    assert list(tmp_path.iterdir()) == []
+    mark.parent.mkdir()
+    mark.write_text("{}")
+    assert main._begin(dirs) is None and Path(dirs.log).is_dir()
+
+
 ANYHOW: list[dict[str, Any]] = [{}, {"restart": {"strategy": "none", "scope": "full"}}, {"together": True}]
 
 

@@ -73,6 +73,7 @@ class Slot:
         self.blobs.mkdir(parents=True)
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.seen: list[dict[str, Any]] = []
+        self.mark = ""
         self._count = 0
         # Not warmed, which takes more of a processor than the start: `test_lifecycle_foreign.py` and the stacks are.
         # Patient: a machine that is busy must not look like an attempt that would not end.
@@ -108,7 +109,7 @@ class Slot:
             **(spec or {}),
         }  # fmt: skip
         dirs: wire.RunDirs = {"work": str(attempt.work), "log": str(attempt.log), "blobs": str(self.blobs),
-                              "findings": str(self.folder / "findings")}  # fmt: skip
+                              "findings": str(self.folder / "findings"), "mark": self.mark}  # fmt: skip
         self.process.order({"do": "run", "attempt": attempt.name, "spec": whole, "dirs": dirs})
         return attempt
 

@@ -337,6 +337,21 @@ def test_folders_that_cannot_be_made_fail_their_attempt_and_not_the_slot(slot: S
     assert slot.value("1 + 1") == 2
 
 
+@pytest.mark.parametrize("conf", [{}, {"spark.driver.memory": "a banana"}], ids=["warm", "own"])
+def test_nothing_of_an_attempt_is_written_below_the_place_of_a_missing_mount(slot: Slot, conf: dict[str, str]) -> None:
+    slot.mark = str(slot.folder / "storage/owner.json")
+    try:
+        attempt = slot.start("print('never')", conf=conf)
+        ended = slot.until("ended")
+    finally:
+        slot.mark = ""
+    slot.until("ready")
+    assert ended["status"] == "failed" and not attempt.log.exists()
+    if not conf:
+        assert ended["error"]["condition"] == "NOT_WRITABLE" and "it has no owner.json" in ended["error"]["message"]
+    assert slot.value("1 + 1") == 2
+
+
 def test_a_jar_whose_name_no_file_can_have_fails_its_attempt_and_not_the_slot(slot: Slot) -> None:
     attempt = slot.run("print('never')", files={"é" * 200 + ".jar": b"x"})
     assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "user")

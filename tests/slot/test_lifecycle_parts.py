@@ -392,7 +392,7 @@ def test_orders_to_a_host_that_does_not_read_wait_in_order(tmp_path: Path, monke
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     process = client.SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable), events.put)
     for name in ("a", "b", "c"):
-        dirs: wire.RunDirs = {"work": "work", "log": "log", "blobs": "blobs", "findings": "findings"}
+        dirs: wire.RunDirs = {"work": "work", "log": "log", "blobs": "blobs", "findings": "findings", "mark": ""}
         process.order({"do": "run", "attempt": name, "spec": {"text": "x" * 300_000}, "dirs": dirs})
         process.order({"do": "kill", "attempt": name, "why": "why"})
     awake.touch()

@@ -36,6 +36,7 @@ class SimulatedSlot:
         self.number, self.on_event, self.prompt, self.report = number, on_event, prompt, report
         self.attempt: str | None = None
         self.started = self.closed = False
+        self.mark = ""
         self.dirs: tuple[str, str, str] = ("", "", "")
         self.spec: dict[str, Any] = {}
         self.kills: list[tuple[str, str]] = []
@@ -51,6 +52,7 @@ class SimulatedSlot:
     def order(self, order: wire.Order) -> None:
         if order["do"] == "run":
             dirs = order["dirs"]
+            self.mark = dirs["mark"]
             self.run(order["attempt"], order["spec"], dirs["work"], dirs["log"], dirs["blobs"])
         elif order["do"] == "kill":
             self.kill(order["attempt"], order["why"])

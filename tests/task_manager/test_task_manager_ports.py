@@ -93,22 +93,39 @@ def test_an_attempt_whose_result_finds_no_storage_waits_for_it(world: World, mon
     assert told.error.message == "what it leaves cannot be kept: results: cannot be reached; check storage_url and its credentials"
 
 
-@pytest.mark.parametrize("condition", [None, "EXCHANGE_LOST"])
-def test_what_an_attempt_wrote_or_missed_below_a_missing_mount_is_not_believed(world: World, condition: str | None) -> None:
-    """Rows that it wrote there are in no storage, and those that it did not find there are not lost."""
+NO_ROWS = {"kind": "infrastructure", "retryable": False, "condition": "EXCHANGE_LOST", "message": "gone", "lost": "/exchange/1.1/1/a/0/1"}
+NO_RIGHT = {"kind": "user", "retryable": True, "message": "Mkdirs failed to create file:/exchange"}
+
+
+@pytest.mark.parametrize("error", [None, NO_ROWS, NO_RIGHT], ids=lambda error: error and error["kind"])
+def test_what_an_attempt_wrote_or_missed_below_a_missing_mount_is_not_believed(world: World, error: Any) -> None:
+    """Rows that it wrote there are in no storage, and those that it did not find there are not lost. Nor is it the user's error that it
+    could not write there."""
     world.storage.put_new("owner.json", b"a cluster")
     world.storage.mark = "owner.json"
     world.launch()
     world.go()
     world.slot.start()
     world.storage.delete_tree("owner.json")
-    if condition:
-        error = {"kind": "infrastructure", "retryable": False, "condition": condition, "message": "gone", "lost": "/exchange/1.1/1/a/0/1"}
+    if error is not None:
         world.slot.end("failed", error=error)
     else:
         world.slot.end("finished", report={})
     [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
     assert (told.status, class_of(told.error)) == ("failed", STORAGE) and "is not there: it has no owner.json" in told.error.message
+
+
+def test_the_thread_that_folds_looks_at_no_storage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs would hold up all slots. The attempt looks itself, before it writes there."""
+    world.storage.mark = "owner.json"
+    monkeypatch.setattr(type(world.storage), "check_there", lambda _: pytest.fail("it was looked at"))
+    world.launch()
+    assert world.slot.mark == str(world.folder / "storage/owner.json")
+    world.slot.end("failed", error={"kind": "infrastructure", "retryable": True, "message": "it did not begin"})
+    away = World(world.folder / "away", f"memory://{world.folder.name}")
+    away.storage.mark = "owner.json"
+    away.launch()
+    assert away.slot.mark == "", "no folder is there that could be missing"
 
 
 def test_a_result_counts_though_its_logs_cannot_be_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

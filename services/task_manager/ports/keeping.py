@@ -58,23 +58,31 @@ class Keeping:
         except StorageError:
             return otherwise
 
+    @property
+    def mark(self) -> str:
+        """A file that is there as long as the folder is in which attempts write. Empty: it is no folder, or has none."""
+        storage = self._storage
+        return str(storage.local(storage.mark)) if storage.mark is not None and storage.is_folder else ""
+
     def keep(self, effect: LaunchAttempt, ending: Ending, folders: Folders) -> Ending:
         """The ending as it is passed on, after all that is kept is in storage. Raises nothing: an end is told in any case, for nobody
         could end the attempt any more."""
-        kept = ending
+        kept, believed = ending, False
         try:
             try:
                 self._check_there(ending)
+                believed = True
                 kept = self._bounded(effect, ending)
                 kept = self._with_files(effect, kept, folders.work)
             finally:
                 self._upload(effect, folders.log)  # the logs of what cannot be kept are wanted most
             return kept
         except (OSError, StorageError) as failure:
-            if ending.status == "finished":
-                return Ending("failed", error=lacking(failure, NOT_WRITABLE, "what it leaves cannot be kept: "))
             if _lost_rows(ending):
                 return Ending("failed", error=lacking(failure, NOT_READABLE))
+            if ending.status == "finished" or not believed:
+                it_failed = "" if ending.status == "finished" else "it failed, and "
+                return Ending("failed", error=lacking(failure, NOT_WRITABLE, f"{it_failed}what it leaves cannot be kept: "))
             log.warning("files of an attempt are lost", attempt=effect.attempt, reason=str(failure))
             return kept
         except Unfit as failure:
@@ -97,8 +105,10 @@ class Keeping:
             return False
 
     def _check_there(self, ending: Ending) -> None:
-        """Raises StorageError where what the attempt wrote or missed lies in a storage that is not there, as below a missing mount."""
-        if ending.status == "finished" and self._storage.is_folder or _lost_rows(ending):
+        """Raises StorageError where what the attempt wrote or missed lies in a storage that is not there, as below a missing mount. That
+        may be why it failed; one that has not begun has another reason, and may be told by the thread that folds."""
+        failed = ending.status == "failed" and ending.error is not None and ending.error.kind != "infrastructure"
+        if (ending.status == "finished" or failed) and self._storage.is_folder or _lost_rows(ending):
             self._storage.check_there()
 
     def _bounded(self, effect: LaunchAttempt, ending: Ending) -> Ending:

@@ -253,7 +253,7 @@ class Lane:
                 self._ordered = True
                 dirs: wire.RunDirs = {
                     "work": str(folders.work), "log": str(folders.log), "blobs": str(folders.files),
-                    "findings": str(self._shared.findings),
+                    "findings": str(self._shared.findings), "mark": self._shared.keeping.mark,
                 }  # fmt: skip
                 order: wire.Run = {"do": "run", "attempt": effect.attempt, "spec": cast(AttemptSpec, spec.json_value()), "dirs": dirs}
                 self._process.order(order)

@@ -61,6 +61,7 @@ class RunDirs(TypedDict):
     log: str
     blobs: str
     findings: str
+    mark: str
 
 
 class Run(TypedDict):

@@ -182,7 +182,9 @@ WITHOUT: dict[str, Without] = {
     "blob.storage.directory": Without("files lie in storage_url, and a TaskManager's cache in its work_folder"),
     "blob.client.connect.timeout": Without("a client waits 30 s for each step of an upload, and TaskManagers read storage itself"),
     "blob.client.socket.timeout": Without("a client waits 30 s for each step of an upload, and TaskManagers read storage itself"),
-    "jobstore.type": Without("ended jobs are in etcd, and their archives in storage: the next leader answers for them, too", ("file",)),
+    "jobstore.type": Without(
+        "ended jobs are in etcd, and their archives in storage: in memory they would end with their Dispatcher; write File", ("file",)
+    ),
     "jobstore.cache-size": Without("archives are read from storage by who asks, and no Dispatcher holds any"),
     "historyserver.archive.fs.refresh-interval": Without("millrace history looks as often as a look is quick: docs/history.md"),
     "historyserver.archive.clean-expired-jobs": Without(

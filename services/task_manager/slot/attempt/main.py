@@ -24,7 +24,7 @@ from .. import wire
 from ..attempt_wire import AttemptProgress, AttemptReport, AttemptSpec, Fault
 from ..common import attach
 from ..common.config import Dirs
-from ..common.faults import FAILED, fault, not_ready
+from ..common.faults import FAILED, fault, no_storage, not_ready
 from ..common.left import ERROR, REPORT, SPARK
 from .channel import Channel
 from .own_time import SPENT
@@ -55,10 +55,8 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str, known
         return
     SPENT.begin()
     dirs = Dirs(**assignment["dirs"])
-    try:
-        _make_folders(dirs)
-    except OSError as error:
-        channel.send({"refused": not_ready(error)})
+    if (refused := _begin(dirs)) is not None:
+        channel.send({"refused": refused})
         os._exit(FAILED)
     channel.send({"took": assignment["attempt"]})
     spec = assignment["spec"]
@@ -71,6 +69,17 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str, known
         except Exception:
             pass
     os._exit(code)
+
+
+def _begin(dirs: Dirs) -> Fault | None:
+    """Makes the attempt's folders ready; returns why it cannot begin. Not before, elsewhere: a storage that hangs holds up nobody."""
+    try:
+        if not dirs.have_storage():
+            return no_storage(dirs.mark)
+        _make_folders(dirs)
+    except OSError as error:
+        return not_ready(error)
+    return None
 
 
 def _make_folders(dirs: Dirs) -> None:

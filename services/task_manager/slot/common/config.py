@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 MEBIBYTE = 1 << 20
@@ -58,9 +59,18 @@ class Dirs:
 
     ``work``: its current directory, its own. ``log``: receives ``stdout``, ``stderr``, ``report.json`` or ``error.json``.
     ``blobs``: its own copies of its job's files, by content hash. ``findings``: of attempts before it, see ``attempt/findings.py``.
+    ``mark``: a file of the storage in which ``log`` lies, which is there as long as that is. Empty: there is none.
     """
 
     work: str
     log: str
     blobs: str
     findings: str
+    mark: str = ""
+
+    def have_storage(self) -> bool:
+        """Whether what is written to ``log`` is in the storage, and not below the place of a missing mount. Raises OSError."""
+        try:
+            return not self.mark or bool(os.stat(self.mark))
+        except (FileNotFoundError, NotADirectoryError):
+            return False

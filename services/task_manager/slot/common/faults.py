@@ -56,6 +56,13 @@ def not_ready(error: OSError) -> Fault:
     return fault("user" if user else "infrastructure", message, retryable=not user, condition=unwritable)
 
 
+def no_storage(mark: str) -> Fault:
+    """The fault of an attempt that would write below the place of a missing mount, where nobody finds it later."""
+    folder, name = os.path.split(mark)
+    message = f"{folder}: is not there: it has no {name}, which its cluster wrote; mount it, or restore it"
+    return fault("infrastructure", message, retryable=True, condition=NOT_WRITABLE)
+
+
 def describe_exit(wait_status: int) -> Fault:
     """The fault of a process that ended with this `os.waitpid` status and left no report."""
     if os.WIFSIGNALED(wait_status):

@@ -197,7 +197,8 @@ class Host:
     def _keep(self, attempt: OrderedAttempt, printed: str) -> None:
         """Keeps what a JVM printed that never ran the attempt, as its stderr: it is all that there is to look at."""
         with contextlib.suppress(OSError):
-            os.makedirs(attempt.dirs.log, exist_ok=True)
+            if attempt.dirs.have_storage():
+                os.makedirs(attempt.dirs.log, exist_ok=True)
         log = self._log(attempt, "stderr")
         log.write(printed.encode())
         log.close()
@@ -211,7 +212,9 @@ class Host:
         try:
             if begins:
                 at = attempt.dirs
-                dirs: wire.RunDirs = {"work": at.work, "log": at.log, "blobs": at.blobs, "findings": at.findings}
+                dirs: wire.RunDirs = {
+                    "work": at.work, "log": at.log, "blobs": at.blobs, "findings": at.findings, "mark": at.mark
+                }  # fmt: skip
                 try:
                     await driver.pause(attempt.killed)
                     driver.echo = logs[1].write
