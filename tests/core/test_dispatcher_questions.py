@@ -10,6 +10,7 @@ from millrace.core.messages.blocklist import UNANSWERED_MOST
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core import forwarding
 from services.dispatcher.core.forwarding import AGAIN_MS
+from services.dispatcher.core.waiting import SUBMISSION_ANSWER_MS
 from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
 
 RM = "resource-manager"
@@ -230,6 +231,22 @@ def test_while_etcd_is_silent_who_submits_is_answered_when_its_time_is_up_and_ma
     assert [type(each) for each in bodies(outputs)] == [events.JobAccepted, jobs.StartJob, client.JobAcceptedReply], "who has no time-out"
     [known] = bodies(world.submit(accept_before_ms=world.now_ms + 5_000))
     assert isinstance(known, client.JobAcceptedReply)
+
+
+def test_while_etcd_is_silent_who_submits_without_a_time_is_answered_after_a_minute_and_may_be_accepted_yet() -> None:
+    """It waited for as long as etcd was away."""
+    world = settled()
+    [put] = world.submit()
+    world.fire()
+    world.submit()
+    assert later(world, SUBMISSION_ANSWER_MS - 1) == []
+    told = later(world, 1)
+    assert [(each.type, each.kind, each.silent) for each in told] == [("RequestRefused", "busy", "etcd")] * 2
+    assert all("it was not stored within 60 s" in each.reason and "submit it again, with the same id" in each.reason for each in told)
+    assert later(world, SUBMISSION_ANSWER_MS) == [], "once"
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    assert [type(each) for each in bodies(outputs)] == [events.JobAccepted, jobs.StartJob]
+    assert world.state.waiting == 0
 
 
 @pytest.mark.parametrize("request_", [

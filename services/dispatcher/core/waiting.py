@@ -15,6 +15,8 @@ from .state import EtcdLookup, JobRequest, LiveJob, State, job_key
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
 ETCD = "etcd"
+SUBMISSION_ANSWER_MS = 60_000
+"""After so long without etcd a submission that has no time of its own is answered."""
 SINCE = f"within {FORWARDED_ANSWER_MS // 1000} s"
 
 
@@ -99,18 +101,22 @@ def _refuse_waiting(queue: list[JobRequest], envelope: Envelope, reason: str, bu
 
 
 def _is_overdue(request: JobRequest, envelope: Envelope) -> bool:
-    """A submission has a time of its own, or none: an etcd that is back until then takes it, and nobody has to send it again. One that
+    """A submission has a time of its own, or a minute: an etcd that is back until then takes it, and nobody has to send it again. One that
     came late is answered by etcd, if that is there: it was not accepted."""
     if not request.reply_to or envelope.now_ms - request.asked_ms < FORWARDED_ANSWER_MS:
         return False
     if request.submitted is None:
         return True
     until_ms = request.submitted.accept_before_ms
-    return until_ms is not None and envelope.at_ms >= until_ms
+    if until_ms is None:
+        return envelope.now_ms - request.asked_ms >= SUBMISSION_ANSWER_MS
+    return envelope.at_ms >= until_ms
 
 
 def _refuse_submission(request: JobRequest) -> Iterator[Output]:
     """Not by JobRejected, which says that nothing was kept."""
     unknown = f"it is not known whether job {request.job} is accepted: submit it again, with the same id"
-    reason = f"its time is up, and it was not stored in time (are etcd and storage there?); {unknown}"
+    assert request.submitted is not None
+    within = f"within {SUBMISSION_ANSWER_MS // 1000} s" if request.submitted.accept_before_ms is None else "in its time"
+    reason = f"it was not stored {within} (are etcd and storage there?); {unknown}"
     return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)
