@@ -121,6 +121,7 @@ def test_lost_rows_of_the_exchange_are_not_looked_for_on_twenty_other_slots() ->
 
 @pytest.mark.parametrize(("number", "kind"), [
     (errno.ENOSPC, STORAGE), (errno.EROFS, STORAGE), (errno.EACCES, STORAGE), (errno.EDQUOT, STORAGE),
+    (errno.ENOTCONN, STORAGE),
     (errno.ENOTDIR, INFRASTRUCTURE), (errno.ENAMETOOLONG, ANALYSIS),
 ])  # fmt: skip
 def test_folders_that_cannot_be_made_are_of_storage_if_any_other_slot_could_make_them_no_better(number: int, kind: str) -> None:

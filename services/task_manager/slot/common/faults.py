@@ -20,7 +20,10 @@ NOT_WRITABLE = "NOT_WRITABLE"
 OF_STORAGE = (NOT_WRITABLE, "NOT_READABLE")
 """Conditions by which a job waits: `millrace.core.faults` has what follows. No attempt has one once it runs."""
 
-OF_DISKS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
+OF_DISKS = (
+    errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE,
+    errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH,  # a mount whose server, or whose own process, is gone
+)  # fmt: skip
 """What a disk says that cannot be written to, whoever writes what."""
 
 JVM_LOST = "JVM_LOST"
