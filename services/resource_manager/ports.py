@@ -31,8 +31,8 @@ from .providers import NotProvided, Provider
 AT_ONCE = 4  # workers that are started at the same time, and as many that are stopped
 BLOCKLIST = "blocklist/"
 WORDS_MAX = 300  # characters of what a provider says
-LISTED_MAX, LISTED_WORDS_MAX = 1_000, 150  # workers, and characters of each: more may not fit into one record
-LEFT_OUT_MAX = 64
+LISTED_MAX, LISTED_WORDS_MAX = 1_000, 150_000  # workers, and characters of all together: more may not fit into one record
+LEFT_OUT_MAX, LEFT_OUT_WORDS_MAX = 64, 150
 
 
 log = structlog.get_logger("ports")
@@ -79,9 +79,10 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
             return WorkersListed(number=effect.number, problem=_words(failure))
         if len(listed) > LISTED_MAX:
             return WorkersListed(number=effect.number, problem=f"it has {len(listed)} TaskManagers, and {LISTED_MAX} are too many")
-        found = {name: None if ended is None else ended[:LISTED_WORDS_MAX] for name, ended in listed.items()}
-        left_out = [str(each)[:LISTED_WORDS_MAX] for each in getattr(provider, "left_out", ())][:LEFT_OUT_MAX]
-        hosts = [str(host)[:LISTED_WORDS_MAX] for host in getattr(provider, "hosts", ())]
+        most = min(WORDS_MAX, LISTED_WORDS_MAX // max(1, len(listed)))
+        found = {name: None if ended is None else _cut(ended, most) for name, ended in listed.items()}
+        left_out = [_cut(str(each), LEFT_OUT_WORDS_MAX) for each in getattr(provider, "left_out", ())][:LEFT_OUT_MAX]
+        hosts = [str(host)[:WORDS_MAX] for host in getattr(provider, "hosts", ())]
         hosts = hosts if len(hosts) <= BLOCKED_MOST else []  # else one is free
         return WorkersListed(number=effect.number, workers=found, hosts=hosts, left_out=left_out)
 
@@ -121,4 +122,8 @@ def blocklist_ports(store: Store) -> dict[type[Body], Port]:  # [R17], [R37]
 
 
 def _words(failure: NotProvided) -> str:
-    return str(failure)[:WORDS_MAX]
+    return _cut(str(failure), WORDS_MAX)
+
+
+def _cut(words: str, most: int) -> str:
+    return words if len(words) <= most else f"{words[: most - 3]}..."

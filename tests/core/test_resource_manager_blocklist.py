@@ -25,6 +25,7 @@ from millrace.core.messages.effects import (
     StartWorker,
     StoreBlock,
     WorkersListed,
+    WorkerStarted,
 )
 from millrace.core.messages.jobs import Query, QuestionAnswered, SlotSpec
 from millrace.core.messages.slots import (
@@ -337,3 +338,18 @@ def test_where_all_hosts_of_the_provider_are_blocked_none_is_started_and_what_is
         "0 of 3 slots: the 1 slot of 1 TaskManager is busy; 1 free slot is on a blocked host (host-a); "
         "no more are started: all hosts of their provider are blocked (host-a)"
     )
+
+
+def test_where_all_hosts_are_blocked_no_job_hears_that_what_failed_is_started_again() -> None:
+    driver = Provided({}, task_managers_max=1)
+    driver.core(WorkersListed(number=1, hosts=[A]))
+    driver.ask("j")
+    driver.tick()
+    driver.core(WorkerStarted(worker=W1, problem="there is no Java"))
+    driver.stopped(W1)
+    ask(driver, "block")
+    said = driver.wait(2_000)
+    assert starts(said) == []
+    [waits] = [each.body.reason for each in said if isinstance(each, Say) and getattr(each.body, "job", "") == "j"][-1:]
+    why = f"{W1}: there is no Java"
+    assert waits == f"no TaskManager is registered; no more are started: all hosts of their provider are blocked (host-a) ({why})"

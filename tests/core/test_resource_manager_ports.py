@@ -84,12 +84,24 @@ class Starting(Refusing):
         self.asked: list[tuple[str, tuple[str, ...]]] = []
         self.hosts: Sequence[str] = ("a", "b")
         self.left_out: Sequence[str] = ()
+        self.ended: dict[str, str | None] = {W1: None}
 
     def start(self, worker: str, epoch: int, avoid: Sequence[str] = ()) -> None:
         self.asked.append((worker, tuple(avoid)))
 
     def workers(self, epoch: int) -> Mapping[str, str | None]:
-        return {W1: None}
+        return self.ended
+
+
+def test_the_last_line_of_a_worker_says_also_what_to_do() -> None:
+    """It was cut before that, as if a thousand had ended."""
+    provider, line = Starting(), f"it ended with 2: There is no Java at /a{'/b' * 50}/java. Install one, or name it by java_home"
+    provider.ended = {W1: line, "w": "x" * 1_000}
+    listed = provider.perform(ListWorkers(number=1))
+    assert isinstance(listed, WorkersListed) and listed.workers == {W1: line, "w": f"{'x' * 297}..."}
+    provider.ended = dict.fromkeys(map(str, range(1_000)), line)
+    listed = provider.perform(ListWorkers(number=2))
+    assert isinstance(listed, WorkersListed) and {*listed.workers.values()} == {f"{line[:147]}..."}
 
 
 def test_a_provider_is_told_which_hosts_to_avoid_and_tells_which_it_has_and_what_it_leaves_out() -> None:

@@ -164,10 +164,10 @@ def _outlook(state: State) -> str:
         return f"{len(names)} TaskManagers are being started{failed}"
     if workers.away:
         return f"the provider of TaskManagers does not answer: {workers.away}"
-    if workers.problem:
+    if workers.problem and not is_nowhere(state):
         return f"the last one was not started, and another one will be: {workers.problem}"
     allowed = room(state)
-    return "" if allowed.workers else f"no more are started: {allowed.limit}"
+    return "" if allowed.workers else f"no more are started: {allowed.limit}{failed}"
 
 
 def _coming_slots(state: State, least: Profile) -> int:
