@@ -3,6 +3,7 @@ which tests."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -16,6 +17,8 @@ from uuid import uuid4
 import psutil
 import pytest
 import structlog
+import typer
+import typer.testing
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -30,6 +33,9 @@ structlog.configure(processors=[
     structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
 ])  # fmt: skip
 """Of what is logged in a test's own process. By itself it would show each local variable of each frame: of a web service, for a minute."""
+
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
+"""To make all commands of the program takes longer than most of them; they are the same each time."""
 
 settings.register_profile("any machine", deadline=None)  # a busy one is no failure
 settings.load_profile("any machine")
