@@ -14,6 +14,7 @@ from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.specs import attempt_spec, plan_spec
 from millrace.core.jobgraph.validate import validate
 from millrace.core.messages.attempts import AttemptReport
+from services.task_manager.slot.common.attach import PARTITIONS
 from tests.slot.attempts import Attempts
 
 
@@ -64,7 +65,7 @@ class PlainChain:
 
     def __init__(self, spark: Any, conf: dict[str, str], modules: Path) -> None:
         self.session, self.modules = spark.newSession(), modules
-        for key, value in conf.items():
+        for key, value in {PARTITIONS: "4", **conf}.items():  # not Spark's 200: each is a task where execution does not adapt
             self.session.conf.set(key, value)
         self.frames: dict[str, Any] = {}
 
