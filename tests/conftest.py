@@ -43,15 +43,23 @@ settings.load_profile("any machine")
 SHARED = {
     "a stack with standbys": tuple(f"tests/end_to_end/test_{name}.py" for name in ("repair", "standbys", "traces")),
     "a stack": ("tests/end_to_end/",),
-    "a slot": ("tests/slot/test_lifecycle_", "tests/slot/test_running", "tests/slot/test_poison"),
+    "a slot": ("tests/slot/test_lifecycle_", "tests/slot/test_running", "tests/slot/test_poison", "tests/slot/test_attaching"),
     "a Spark": ("tests/slot/test_vertices_", "tests/slot/test_errors", "tests/slot/test_spark_status", "tests/slot/test_warming"),
-    "a broker": ("tests/contract/", "tests/deploy/", "tests/web/", "tests/docs/test_messages.py"),
+    "a broker": (
+        "tests/contract/", "tests/deploy/test_etcd.py", "tests/deploy/test_fixtures.py", "tests/deploy/test_kafka.py",
+        "tests/docs/test_messages.py",
+    ),
     "a control plane": ("tests/client/",),
-}
+}  # fmt: skip
 """What takes long to start -> how the paths of the tests begin that share it. One worker runs them all, so that it starts once."""
 OWN_STACKS = ("growing", "two_agents", "foreground", "chaos", "clusters", "restore", "upgrade", "settings")
 ALONE = tuple(f"tests/end_to_end/test_{name}.py" for name in OWN_STACKS)
 """Whichever worker is free takes these: they start and break stacks of their own."""
+FIRST = ("a stack", "a slot", "a broker", "a stack with standbys", "a Spark", "a control plane", *ALONE)
+"""What takes longest, so that no worker is left alone with it at the end. The broker's tests wait for most of their time: beside them the
+others have the cores."""
+FOLDERS = ("tests/deploy/", "tests/web/", "tests/simulation/", "tests/")
+"""Of the other files, those that wait begin before those that compute."""
 
 
 def group(path: str) -> str:
@@ -76,13 +84,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes comes first, so that no worker is left alone with it at the end. The tests of a group stand together."""
-    first = [*SHARED, *ALONE]
+    """In the order of `FIRST` and `FOLDERS`. The tests of a group stand together."""
 
     def order(item: pytest.Item) -> int:
         path = item.path.relative_to(config.rootpath).as_posix()
         name = group(path)
-        return first.index(name) if name in first else len(first) + (not path.startswith("tests/simulation/"))
+        if name in FIRST:
+            return FIRST.index(name)
+        return len(FIRST) + next((number for number, folder in enumerate(FOLDERS) if path.startswith(folder)), len(FOLDERS))
 
     items.sort(key=order)
 
