@@ -33,7 +33,7 @@ def _quiet() -> None:
 
 @pytest.mark.parametrize(
     "point, when, what",
-    [pytest.param(*case, id=", ".join(case), marks=pytest.mark.long if number % 3 else []) for number, case in enumerate(CASES)],
+    [pytest.param(*case, id=", ".join(case), marks=pytest.mark.long if number % 7 else []) for number, case in enumerate(CASES)],
 )
 def test_every_job_ends_once(monkeypatch: pytest.MonkeyPatch, point: str, when: When, what: What) -> None:
     cluster = Cluster(task_managers=2, slots=2, seed=len(point), control=CONTROL, snapshot_records=40)

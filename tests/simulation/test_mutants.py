@@ -10,7 +10,7 @@ from tests.simulation.mutants.running import DOCUMENT, Verdict, brief, document,
 from tests.simulation.running import Result, run_seeds, seeds_of
 
 TEXT = DOCUMENT.read_text()
-QUICK = ("duplicates count", "attempt numbers are not counted", "effects are not performed again")
+SOME = ("duplicates count", "attempt numbers are not counted", pytest.param("effects are not performed again", marks=pytest.mark.long))
 
 
 def test_the_table_lists_the_mutants_that_there_are() -> None:
@@ -18,7 +18,7 @@ def test_the_table_lists_the_mutants_that_there_are() -> None:
     assert merged(TEXT, ()) == TEXT, "`make mutants` writes it"
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", SOME)
 def test_a_mutant_is_killed(name: str) -> None:
     assert not run_mutant(MUTANTS[name], seeds=20).survives
 

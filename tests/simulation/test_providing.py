@@ -7,7 +7,7 @@ from tests.simulation.seeds import each_seed
 from tests.simulation.trial import quiet_logs
 
 
-@each_seed(range(12), first=6)
+@each_seed(range(12), first=3)
 def test_task_managers_come_when_slots_are_short_and_go_when_they_are_idle(seed: int) -> None:
     quiet_logs()
     workers_come_and_go(seed)

@@ -13,12 +13,12 @@ from tests.simulation.seeds import each_seed
 from tests.simulation.sharing import SHARED
 
 
-@each_seed(range(8), first=4)
+@each_seed(range(8), first=2)
 def test_quotas_and_shares_hold_whatever_happens(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, shape=SHARED).failure is None
 
 
-@each_seed(range(6), first=3)
+@each_seed(range(6), first=2)
 def test_no_attempt_runs_in_a_slot_that_does_not_satisfy(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, shape=PROFILED).failure is None
 

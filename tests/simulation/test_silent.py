@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.simulation.seeds import each_seed
 from tests.simulation.silent import (
     a_shard_is_given_up,
@@ -15,13 +13,13 @@ from tests.simulation.silent import (
 from tests.simulation.trial import quiet_logs
 
 
-@each_seed(range(8), first=4)
+@each_seed(range(8), first=2)
 def test_a_shard_that_stays_away_starves_nobody_else(seed: int) -> None:
     quiet_logs()
     a_shard_stays_away(seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_seed(range(4), first=2)
 def test_a_shard_that_is_given_up_holds_no_slot_that_is_not_used(seed: int) -> None:
     quiet_logs()
     a_shard_is_given_up(seed)
@@ -37,7 +35,7 @@ def test_who_asks_for_the_longest_names_ends_nobody() -> None:
     names_are_long(0)
 
 
-@each_seed(range(6), first=3)
+@each_seed(range(6), first=2)
 def test_who_reads_all_jobs_page_by_page_has_each_once(seed: int) -> None:
     quiet_logs()
     lists_go_on(seed)

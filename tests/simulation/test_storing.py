@@ -6,6 +6,6 @@ from tests.simulation.seeds import each_seed
 from tests.simulation.storing import storage_is_away
 
 
-@each_seed(range(6), first=3)
+@each_seed(range(6), first=2)
 def test_jobs_wait_for_their_storage_and_spend_no_move(seed: int) -> None:
     storage_is_away(seed)

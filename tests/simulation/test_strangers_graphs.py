@@ -7,6 +7,6 @@ from tests.simulation.seeds import each_seed
 from tests.simulation.strangers import KINDS, STRANGERS
 
 
-@each_seed(range(8), first=4)
+@each_seed(range(8), first=2)
 def test_what_others_put_there_is_taken_up_once_and_what_the_log_knows_is_not_lost(seed: int) -> None:
     assert run_seed(seed, few=seed % 2 == 1, kinds=KINDS, shape=STRANGERS).failure is None

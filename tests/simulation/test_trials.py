@@ -26,12 +26,12 @@ def _quiet() -> None:
     quiet_logs()
 
 
-@each_seed(range(12), first=6)
+@each_seed(range(12), first=3)
 def test_all_jobs_end_once_whatever_happens(seed: int) -> None:
     Trial(seed, faults=16).run()
 
 
-@each_seed((201, 202, 203, 204, 205, 206), first=3)
+@each_seed((201, 202, 203, 204, 205, 206), first=2)
 def test_logs_that_lose_their_ends_lose_no_job(seed: int) -> None:
     trial = Trial(seed, faults=8, kinds=("cut", "cut", "kill", "pause", "broker"))
     trial.run()
@@ -48,14 +48,14 @@ def test_a_log_that_loses_an_outcome_before_anybody_reads_it_has_it_again() -> N
     assert trial.done.done["cut:dispatcher"]
 
 
-@pytest.mark.parametrize("seed", (6, 8, 12))
+@each_seed((6, 8, 12), first=1)
 def test_topics_that_are_made_anew_lose_no_job(seed: int) -> None:
     trial = Trial(seed, faults=24, kinds=("cut", "replace", "kill", "pause", "broker"), aim="dispatcher", few=True)
     trial.run()
     assert trial.done.done["replace"]
 
 
-@pytest.mark.parametrize("seed", (302, 303))
+@each_seed((303, 302), first=1)
 def test_who_hears_and_is_not_heard_and_storage_that_is_full(seed: int) -> None:
     trial = Trial(seed, faults=16, kinds=("one_way", "half_cut_off", "storage"), few=True)
     trial.run()
@@ -69,14 +69,14 @@ def test_a_hole_that_is_filled_while_nobody_leads_by_it() -> None:
     assert trial.done.done["hole"]
 
 
-@pytest.mark.parametrize("seed", (7, 17))
+@each_seed((17, 7), first=1)
 def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_before(seed: int) -> None:
     trial = Trial(seed, faults=16, kinds=("twin", "kill", "pause", "twin", "broker"))
     trial.run()
     assert trial.done.done["twin"]
 
 
-@pytest.mark.parametrize("seed", (1044, 2016, 2090))
+@each_seed((2090, 1044, 2016), first=1)
 def test_one_that_is_heard_and_reads_nothing_while_others_lose_their_logs_launches_nothing_of_an_earlier_life(seed: int) -> None:
     kinds = ("cut", "replace", "one_way", "cut:job-master", "cut:resource-manager", "one_way")
     trial = Trial(seed, faults=30, kinds=kinds, few=True, shape={"canceled": 0.5})
@@ -192,14 +192,14 @@ def test_a_job_whose_start_ends_processes_fails_whatever_else_happens() -> None:
     assert trial.cluster.statuses()["job-1"] in ("FAILED", "CANCELED")
 
 
-@pytest.mark.parametrize("seed", (31000, 31002, 31003))
+@each_seed((31002, 31000, 31003), first=1)
 def test_who_is_nearly_lost_slots_that_die_and_leaders_that_give_way_while_clients_ask(seed: int) -> None:
     trial = Trial(seed, faults=30, kinds=RARE, few=True, shape={"asks": 0.1})
     trial.run()
     assert trial.done.done["blink"] and trial.cluster.client.asked > 2 * len(trial.jobs)
 
 
-@pytest.mark.parametrize("seed", (32001, 32002))
+@each_seed((32001, 32002), first=1)
 def test_little_is_remembered_and_all_is_timed_closely(seed: int) -> None:
     """Ended jobs are forgotten at once, each TaskManager that comes changes how often all beat, and slots wait a moment for a task."""
     deciding = {
@@ -212,7 +212,7 @@ def test_a_calm_cluster_leaves_nothing_behind() -> None:
     Trial(101, faults=0).run()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_seed(range(3), first=1)
 def test_no_task_manager_is_missed_for_what_becomes_of_its_slots(seed: int) -> None:
     """One that holds a slot beats often, and both sides must know whether it does."""
     trial = Trial(seed, faults=24, kinds=("jvm", "storage", "puts"), few=True, paced=True, shape={"stalls": 0.0})

@@ -39,8 +39,6 @@ from tests.web.scheduled import Scheduled
 from tests.web.test_web_kept import detail
 from tests.web.test_web_tables import T0, Story, accepted, attempt
 
-EXAMPLES = 8
-
 
 def no_500(ctx: Any, response: Any, case: Any) -> None:
     """A 503 or 504 is an answer: the cluster gives none in `wait_s`. A 500 is a mistake of the service."""
@@ -173,15 +171,16 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return loaded.exclude(path_regex="/streams/")  # which have no end; tests of their own send them what is wrong
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
-def test_whatever_is_asked_is_answered_as_described(described: Any, mode: GenerationMode) -> None:
+def test_whatever_is_asked_is_answered_as_described(described: Any, mode: GenerationMode, examples: int) -> None:
     wrong = []
     for found in described.get_all_operations():
         operation = found.ok()
 
         @seed(1)
         @settings(
-            max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
+            max_examples=examples, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         @given(case=operation.as_strategy(generation_mode=mode))

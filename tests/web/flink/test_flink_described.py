@@ -22,16 +22,17 @@ HEADERS = {"Host": "127.0.0.1"}
 
 
 @pytest.mark.timeout(600)
-def test_nothing_that_is_asked_is_answered_otherwise_than_described() -> None:
+@pytest.mark.parametrize("examples", [4, pytest.param(20, marks=pytest.mark.long)])
+def test_nothing_that_is_asked_is_answered_otherwise_than_described(examples: int) -> None:
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", made(Commands()).app, headers=HEADERS)
     operations = [result.ok() for result in schema.get_all_operations()]
     for operation in operations:
-        check(operation)
+        check(operation, examples)
     assert len(operations) > 50
 
 
-def check(operation: Any) -> None:
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+def check(operation: Any, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(case=operation.as_strategy())
     def answered(case: Any) -> None:
         case.call_and_validate(headers=HEADERS, checks=CHECKS)
