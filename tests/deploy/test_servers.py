@@ -142,7 +142,7 @@ def test_new_ports_after_meta_was_deleted(kind, tmp_path):
         assert read(again) == "a"
 
 
-@each_kind
+@quick_kind
 def test_a_killed_server_comes_back_with_its_data(kind, tmp_path):
     server = kind(tmp_path / "data")
     server.start()

@@ -13,7 +13,7 @@ from tests.end_to_end.running import Held, RunningStack
 CONTROL = ("dispatcher", "resource-manager", "job-master")
 
 
-@pytest.mark.parametrize("victims", [*((each,) for each in CONTROL), CONTROL], ids="+".join)
+@pytest.mark.parametrize("victims", [CONTROL, *(pytest.param((each,), marks=pytest.mark.long) for each in CONTROL)], ids="+".join)
 def test_a_running_attempt_goes_on_and_submissions_are_accepted_once(
     running: RunningStack, tmp_path: Path, victims: tuple[str, ...]
 ) -> None:

@@ -74,9 +74,8 @@ def looks_at_the_silent_one(running: RunningStack, web: Web, name: str) -> None:
     assert ask(web, f"/page/taskmanagers/{name}").status_code == 200
 
 
-@pytest.mark.parametrize("whole", [
-    pytest.param(True, id="with all its processes", marks=pytest.mark.long), pytest.param(False, id="alone"),
-])  # fmt: skip
+@pytest.mark.long
+@pytest.mark.parametrize("whole", [True, False], ids=["with all its processes", "alone"])
 def test_one_that_is_stopped_and_woken_publishes_nothing(
     running: RunningStack, web: Web, tmp_path: Path, whole: bool  # noqa: F811
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_plain_producer_submits_and_a_plain_consumer_follows_in_order(running:
             again.close()
 
 
+@pytest.mark.long
 def test_kafkas_console_tools_submit_and_follow(running: RunningStack) -> None:
     bootstrap, job = running.facts["kafka_bootstrap"], new_id("console")
     kafka, number = prepare_kafka(), partition_of(job, PARTITIONS)

@@ -66,10 +66,9 @@ def ran_undisturbed(running: RunningStack, held: Held, pids: list[int]) -> None:
 
 
 ENDS = [
-    *(pytest.param(scope, signal.SIGKILL, id=f"{scope}-SIGKILL") for scope in SCOPES[:3]),
-    pytest.param(SCOPES[0], signal.SIGTERM, id=f"{SCOPES[0]}-SIGTERM"),
-    *(pytest.param(scope, signal.SIGTERM, id=f"{scope}-SIGTERM", marks=pytest.mark.long) for scope in SCOPES[1:]),
-    pytest.param(SCOPES[3], signal.SIGKILL, id=f"{SCOPES[3]}-SIGKILL", marks=pytest.mark.long),
+    pytest.param(scope, number, id=f"{scope}-{number.name}", marks=pytest.mark.long if scope != SCOPES[0] else [])
+    for number in (signal.SIGKILL, signal.SIGTERM)
+    for scope in SCOPES
 ]
 
 

@@ -16,6 +16,8 @@ import psutil
 from services.task_manager.slot import wire
 from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.common.jvm import find_java, find_spark
+from services.task_manager.slot.host.archive import Archive
 
 PATIENCE_S = 180
 FIRST_TIER = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -181,6 +183,11 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def archive_of(config: SlotConfig) -> Archive:
+    """Of the classes for a slot's JVMs."""
+    return Archive(config, find_java(None), find_spark(config.pyspark_version))
 
 
 def jvm_of(slot: Slot) -> int:

@@ -13,7 +13,7 @@ import pytest
 from millrace.core.messages.progress import AttemptProgress
 from services.task_manager.slot.common.procs import NICENESS
 from tests.slot.cases import each_code
-from tests.slot.lifecycle import SESSION, SPENT, Slot, below, jvm_of, wait_until
+from tests.slot.lifecycle import SESSION, SPENT, Slot, archive_of, below, jvm_of, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -425,6 +425,9 @@ def test_more_output_than_the_bound_is_cut_in_the_middle_and_never_blocks(slot: 
 
 def test_an_attempt_whose_jvm_is_killed_is_moved_and_the_jvm_is_replaced(slot: Slot) -> None:
     slot.seen.clear()
+    archive = archive_of(slot.config).path  # archives of other flags lie beside it
+    assert archive is not None
+    wait_until(lambda: os.path.exists(archive), "an archive was made")
     attempt = slot.start("import time\nprint('begun', flush=True)\ntime.sleep(3600)")
     slot.until("running")
     jvm = jvm_of(slot)
@@ -437,6 +440,7 @@ def test_an_attempt_whose_jvm_is_killed_is_moved_and_the_jvm_is_replaced(slot: S
     assert slot.until("replacing")["reason"] == attempt.ended["error"]["message"]
     slot.until("ready")
     assert jvm_of(slot) != jvm
+    assert archive in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
     assert slot.value("spark.range(3).count()") == 3
 
 

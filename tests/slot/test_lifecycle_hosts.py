@@ -18,10 +18,10 @@ import pytest
 
 from services.task_manager.slot.client import SlotProcess, end_left_over
 from services.task_manager.slot.common.config import SlotConfig
-from services.task_manager.slot.common.jvm import find_java, find_spark
-from services.task_manager.slot.host.archive import Archive, make_now
+from services.task_manager.slot.common.jvm import find_java
+from services.task_manager.slot.host.archive import make_now
 from tests.conftest import stop_another
-from tests.slot.lifecycle import FIRST_TIER, PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
+from tests.slot.lifecycle import FIRST_TIER, PATIENCE_S, SESSION, Slot, archive_of, below, jvm_of, lives, wait_until
 from tests.slot.standalone import standalone
 
 pytestmark = pytest.mark.timeout(600)
@@ -99,6 +99,7 @@ def test_a_slot_that_cannot_write_to_its_folder_says_so(tmp_path: Path) -> None:
     assert gone == {"is": "gone", "code": 0, "log_tail": ""}
 
 
+@pytest.mark.long
 def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path, archives: str) -> None:
     folder = str(tmp_path / "slot")
     events = events_of(
@@ -146,6 +147,7 @@ def test_static_settings_that_spark_refuses_fail_the_attempt(slot: Slot) -> None
     assert attempt.stderr == error["detail"]
 
 
+@pytest.mark.long
 def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
     attempt = slot.start("print('never')", conf={"spark.default.parallelism": "3"})
     slot.until("replacing")
@@ -153,6 +155,7 @@ def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
     assert slot.end(attempt).ended["status"] == "killed"
 
 
+@pytest.mark.long
 def test_an_idle_jvm_that_is_killed_is_replaced_by_one_that_uses_the_archive_of_classes(slot: Slot) -> None:
     archive = archive_of(slot.config).path  # archives of other flags lie beside it
     assert archive is not None
@@ -163,10 +166,6 @@ def test_an_idle_jvm_that_is_killed_is_replaced_by_one_that_uses_the_archive_of_
     slot.until("ready")
     assert jvm_of(slot) != jvm
     assert archive in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
-
-
-def archive_of(config: SlotConfig) -> Archive:
-    return Archive(config, find_java(None), find_spark(config.pyspark_version))
 
 
 def test_an_archive_is_one_for_all_that_it_fits_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +199,8 @@ def test_a_broken_archive_is_no_harm_and_no_noise(tmp_path: Path) -> None:
     assert "archive" not in told.stderr
 
 
-@pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("stopped", [False, True])
 def test_the_end_of_the_taskmanager_ends_everything(stopped: bool, tmp_path: Path, archives: str) -> None:
     """A host that is stopped ends when it is woken."""
     code = f"""
@@ -256,6 +256,7 @@ sys.stdin.read()
     end_left_over(tmp_path / "none")
 
 
+@pytest.mark.long
 def test_a_host_that_does_not_read_holds_up_nobody_a_jvm_that_hangs_is_replaced_and_a_killed_host_leaves_nothing(
     tmp_path: Path, archives: str
 ) -> None:
