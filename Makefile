@@ -55,7 +55,12 @@ test-compose: setup ## run docker-compose.yml in a Docker engine, kill its conta
 
 lint: setup ## check style, types, sizes, layers and the tags of rules only
 	@$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory --jobs 2 lint-types lint-shape
+
+lint-types:
 	@$(BIN)/mypy
+
+lint-shape:
 	@$(BIN)/lint-imports --config tests/core/layers.ini --no-cache >/dev/null || $(BIN)/lint-imports --config tests/core/layers.ini --no-cache
 	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider --noconftest tests/docs/test_tidy.py tests/docs/test_prose.py tests/docs/test_rule_tags.py
 
