@@ -173,11 +173,12 @@ def test_who_is_said_to_say_a_reply_says_it() -> None:
 # ---- bytes
 
 
+@pytest.mark.parametrize("examples", [8, pytest.param(20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("model", [*BODIES, *RECORDS], ids=lambda each: each.__name__)
-def test_what_is_written_is_read_as_the_same_value_and_written_as_the_same_bytes(model: type[Body | Part]) -> None:
+def test_what_is_written_is_read_as_the_same_value_and_written_as_the_same_bytes(model: type[Body | Part], examples: int) -> None:
     read = decode if issubclass(model, Part) else model.model_validate_json
 
-    @settings(max_examples=20, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(any_of(model))
     def roundtrip(value: Any) -> None:
         again = read(encoded(value))

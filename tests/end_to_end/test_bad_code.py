@@ -50,10 +50,17 @@ def behind(running: RunningStack, folder: Path, n: int) -> tuple[Watched, list[H
     return running.sql(f"SELECT {n} AS n"), running.hold_slots(folder / f"behind-{n}")
 
 
-def test_scripts_that_end_badly_fail_with_their_cause_and_the_next_query_is_answered(running: RunningStack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [
+    pytest.param(("an exception", "the JVM halted", "a UDF that exits"), id="some"),
+    pytest.param((*ENDS,), id="all", marks=pytest.mark.long),
+])  # fmt: skip
+def test_scripts_that_end_badly_fail_with_their_cause_and_the_next_query_is_answered(
+    running: RunningStack, tmp_path: Path, names: tuple[str, ...]
+) -> None:
     """All are submitted at once; the slots take one after the other, each followed by a query, and by a job for each slot."""
-    jobs = [(run(running, f"    {code}\n"), behind(running, tmp_path, n)) for n, (code, _, _) in enumerate(ENDS.values())]
-    for n, ((job, (query, held)), (name, (_, kind, words))) in enumerate(zip(jobs, ENDS.items(), strict=True)):
+    jobs = [(run(running, f"    {ENDS[name][0]}\n"), behind(running, tmp_path, n)) for n, name in enumerate(names)]
+    for n, ((job, (query, held)), name) in enumerate(zip(jobs, names, strict=True)):
+        _, kind, words = ENDS[name]
         cause = job.cause
         assert kind is None or cause["kind"] == kind, (name, cause)
         assert words in cause["message"], (name, cause)

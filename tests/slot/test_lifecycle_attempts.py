@@ -71,6 +71,7 @@ def test_files_that_a_script_left_open_are_whole(slot: Slot) -> None:
     assert "No space left on device" in attempt.stderr
 
 
+@pytest.mark.long
 def test_queries_that_come_by_turns_are_compiled_once(slot: Slot) -> None:
     """More of them than Spark itself keeps generated code for."""
     code = """

@@ -13,7 +13,7 @@ import pytest
 
 from tests.slot.lifecycle import Slot, below, lives
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 REFUSES = """
 import os

@@ -307,6 +307,7 @@ def test_a_context_that_was_really_stopped_is_a_reason_for_a_new_jvm(slot: Slot)
     assert slot.value("spark.range(2).count()") == 2
 
 
+@pytest.mark.long
 def test_memory_that_ran_out_is_a_reason_for_a_new_jvm_and_named(slot: Slot) -> None:
     slot.seen.clear()
     attempt = slot.run("spark.range(0, 1, 1, 1).selectExpr('repeat(repeat(\"x\", 1000000), 2000) AS x').selectExpr("

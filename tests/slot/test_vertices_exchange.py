@@ -69,7 +69,7 @@ SHARES = 2
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [pytest.param(*pair, marks=pytest.mark.long if number % 2 else []) for number, pair in enumerate(PAIRS)]
+    ("left", "right"), [pytest.param(*pair, marks=pytest.mark.long if number % 4 else []) for number, pair in enumerate(PAIRS)]
 )
 def test_keys_of_two_types_meet_as_in_a_join_of_spark(attempts: Attempts, exchange: Exchange, left: str, right: str) -> None:
     """Full outer join of shares = Spark's own full outer join, with nulls and rows without a partner on both sides."""

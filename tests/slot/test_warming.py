@@ -68,6 +68,7 @@ def test_half_of_a_machine_must_have_nothing_to_do(after: tuple[int, int] | None
     assert machine_idles() is idles
 
 
+@pytest.mark.long
 def test_every_step_works_on_this_spark_and_leaves_no_view_to_others(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
