@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Le, MaxLen, MinLen
+from annotated_types import Ge, Le, Lt, MaxLen, MinLen
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -70,7 +70,8 @@ def _any(annotation: Any, field: FieldInfo | None = None) -> st.SearchStrategy[A
     least = {type(each): each for each in limits}
     if annotation is int:
         low = least[Ge].ge if Ge in least else -(2**63)
-        return st.integers(low, least[Le].le if Le in least else 2**63 - 1)
+        high = least[Lt].lt - 1 if Lt in least else 2**63 - 1
+        return st.integers(low, least[Le].le if Le in least else high)
     if annotation is str:
         low = least[MinLen].min_length if MinLen in least else 0
         return st.text(min_size=low, max_size=min(least[MaxLen].max_length if MaxLen in least else 30, 30))
