@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from millrace.cli.progress import printable
 from millrace.cli.tables import WIDE, print_json, table
+from millrace.cli.words import printable
 from services.replay.core.checking import explain
 from services.replay.core.recorded import CHANGELOGS, Log, Recorded, parse, title
 from services.replay.core.story import Scan, Story

@@ -375,7 +375,7 @@ def _print_living(local: Any, purge: bool) -> None:
     if local.supervisor() is None or local.facts().get("state") != "ready":
         return
     from millrace.cli.connection import find
-    from millrace.cli.progress import printable
+    from millrace.cli.words import printable
     from millrace.client import Millrace, MillraceError
 
     bootstrap, _ = find(local.name)

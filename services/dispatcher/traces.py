@@ -13,7 +13,8 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.effects import EndJob, JobGraphStored, JobResultStored, PutJobGraph
 from millrace.core.trace_context import job_span, of_job, span_of
 from millrace.runtime.performer import Fence, Port
-from millrace.runtime.traces import ERROR, FINISH, ID, JOB, SPENT, STORE, Span, Traces, failed
+from millrace.runtime.spans import ERROR, FINISH, ID, JOB, SPENT, STORE, Span, failed
+from millrace.runtime.traces import Traces
 
 
 def performing(ports: Mapping[type[Body], Port], traces: Traces | None) -> Mapping[type[Body], Port]:

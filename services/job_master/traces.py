@@ -11,7 +11,8 @@ from millrace.core.messages.attempts import Fault
 from millrace.core.states import ExecutionState
 from millrace.core.trace_context import TraceContext, job_span, of_attempt, of_job, span_of
 from millrace.runtime.hosting import Count, Term
-from millrace.runtime.traces import ATTEMPT, ERROR, ID, PUBLISH, QUEUE, START, Span, Traces, failed
+from millrace.runtime.spans import ATTEMPT, ERROR, ID, PUBLISH, QUEUE, START, Span, failed
+from millrace.runtime.traces import Traces
 
 from .core.execution_graph import attempt_name, task_folder
 from .core.plans import plan_of

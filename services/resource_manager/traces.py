@@ -11,7 +11,8 @@ from millrace.core.messages.slots import AllocateSlot, AllocateSlots, SlotAlloca
 from millrace.core.topics import Scope, task_manager_name
 from millrace.core.trace_context import of_one, span_of
 from millrace.runtime.hosting import Count
-from millrace.runtime.traces import ID, SLOT, Span, Traces, Value
+from millrace.runtime.spans import ID, SLOT, Span, Value
+from millrace.runtime.traces import Traces
 
 from .core.state import State
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from millrace.core.messages.attempts import AttemptSpec
 from millrace.core.messages.effects import LaunchAttempt
 from millrace.core.trace_context import HEADER, STATE, TraceContext, of_attempt, span_of
-from millrace.runtime.traces import ID, SPARK_JOB, SPARK_STAGE, Span, Traces, Value
+from millrace.runtime.spans import ID, SPARK_JOB, SPARK_STAGE, Span, Value
+from millrace.runtime.traces import Traces
 
 from .slot.wire import SparkSpan, spark_spans
 

@@ -22,14 +22,15 @@ from millrace.io.interfaces import Entry, Unavailable
 from millrace.io.storage.store import NotFound, Storage, StorageError
 
 from .commands import Commands, NotAnswered, StorageAway
+from .core.archived import ARCHIVE_MOST
 from .core.plans import as_it_runs
+from .history.client import Past
 from .problems import Refusal
 from .threads import Overdue, Threads, TooMany
 from .view import View
 
 T = TypeVar("T")
 
-ARCHIVE_MOST = 64 << 20
 DETAILS_KEPT = 16
 READING_MOST = 32
 """Requests that wait for storage at once. A storage that hangs holds each of their threads, and none of those of commands."""
@@ -56,8 +57,6 @@ class Kept:
         self, view: View, commands: Commands, storage: Storage, stored: Callable[[str], Entry | None] = lambda key: None
     ) -> None:
         """`stored`: what etcd holds of a job, by its key. Raises Unavailable."""
-        from .history.client import Past  # it reads by what is here
-
         self._past = Past(view, storage)
         self._view, self._commands, self._storage, self._stored = view, commands, storage, stored
         self._archives: dict[str, Archive] = {}

@@ -11,7 +11,7 @@ import typer
 from millrace.cli import app as program
 from millrace.cli import files as listing
 from millrace.cli.environment import variables
-from millrace.cli.files import files_lines
+from millrace.cli.tables import files_lines
 from millrace.client.files import Files, folders, listed
 from tests.cli.details import detail, task
 

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from millrace.cli import inspect as command
 from millrace.cli.app import app
-from millrace.cli.progress import PROGRESS_S, View, progress_line, short, show_progress
+from millrace.cli.progress import PROGRESS_S, View, show_progress
+from millrace.cli.words import progress_line, short
 from millrace.core.messages import client
 from millrace.core.messages.progress import AttemptProgress
 from tests.core.of_progress import progress, status

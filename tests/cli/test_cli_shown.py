@@ -18,9 +18,10 @@ from millrace import __version__
 from millrace.cli import app as program
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter
-from millrace.cli.progress import End, View, label, show_progress
+from millrace.cli.progress import End, View, show_progress
 from millrace.cli.schema import schema
-from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
+from millrace.cli.tables import cause_lines, print_head, print_job, print_result, table, unique
+from millrace.cli.words import label, printable, took
 from millrace.client import Ending, LogPiece, NotFinished, Result
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDetails, JobSummary

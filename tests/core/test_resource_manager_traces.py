@@ -11,7 +11,7 @@ from millrace.core.machine import Say
 from millrace.core.messages.jobs import RequestSlots
 from millrace.core.messages.records import message_json
 from millrace.core.messages.slots import AllocateSlot, AllocateSlots
-from millrace.runtime.traces import Span
+from millrace.runtime.spans import Span
 from services.resource_manager.traces import granted
 from tests.core.of_resource_manager import JM0, TM_A, TM_B, Driver
 

@@ -10,7 +10,8 @@ from millrace.core.messages.effects import EndJob, FindJob, JobGraphStored, JobR
 from millrace.core.messages.execution import Archive, JobDetail, TimeSpent
 from millrace.core.trace_context import job_span, trace_of
 from millrace.runtime.performer import Fence
-from millrace.runtime.traces import Span, Traces
+from millrace.runtime.spans import Span
+from millrace.runtime.traces import Traces
 from services.dispatcher.traces import accepted, ended, performing
 from tests.core.of_dispatcher import JOB as JOB_ID
 from tests.core.of_dispatcher import settled

@@ -31,8 +31,8 @@ from millrace.runtime.flink_settings import ALSO, FLINK, WITHOUT
 from millrace.runtime.metrics import EVERY
 from millrace.runtime.metrics import TABLE as METRICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
-from millrace.runtime.traces import OF_ALL
-from millrace.runtime.traces import TABLE as SPANS
+from millrace.runtime.spans import OF_ALL
+from millrace.runtime.spans import TABLE as SPANS
 from services.dispatcher.settings import DispatcherSettings
 from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings

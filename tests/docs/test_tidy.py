@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,34 @@ def text(file: Path) -> str:
 
 def tokens(file: Path) -> Iterator[tokenize.TokenInfo]:
     return tokenize.generate_tokens(io.StringIO(text(file)).readline)
+
+
+def modules() -> dict[str, Path]:
+    """The product's: dotted name -> file."""
+    found = {}
+    for name, file in zip(names(FILES), FILES, strict=True):
+        if not name.startswith(("tests/", "examples/")):
+            parts = name.removesuffix(".py").removesuffix("/__init__").removeprefix("shared/").split("/")
+            found[".".join(parts)] = file
+    return found
+
+
+def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
+    """What a module imports of the product, at its top or within a function, to run it or for its types."""
+    package = module.split(".")[: None if known[module].name == "__init__.py" else -1]
+    for node in ast.walk(ast.parse(text(known[module]))):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for each in node.names:
+                yield from [name for name in (f"{source}.{each.name}", source) if name in known][:1]
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    known = modules()
+    TopologicalSorter({module: set(imported(module, known)) - {module} for module in known}).prepare()  # else a CycleError shows it
 
 
 def test_files_are_short() -> None:

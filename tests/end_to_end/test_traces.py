@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.core.trace_context import parse, trace_of
-from millrace.runtime.traces import ID, TABLE
+from millrace.runtime.spans import ID, TABLE
 from tests.end_to_end.running import Held, RunningStack, Watched, until
 from tests.end_to_end.test_metrics import numbers
 from tests.io.of_traces import Collector, Seen

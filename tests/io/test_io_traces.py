@@ -14,7 +14,8 @@ from millrace.core.trace_context import TraceContext, parse
 from millrace.runtime import logs, traces
 from millrace.runtime.metrics import DROPPED, SENT, SPANS
 from millrace.runtime.settings import ServiceSettings
-from millrace.runtime.traces import ATTEMPT, ID, JOB, TABLE, Span, Traces
+from millrace.runtime.spans import ATTEMPT, ID, JOB, TABLE, Span
+from millrace.runtime.traces import Traces
 from tests.contract.conftest import eventually
 from tests.io.of_metrics import value_of
 from tests.io.of_traces import Collector, tree

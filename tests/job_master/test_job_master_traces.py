@@ -12,7 +12,8 @@ from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.records import encode, message_json
 from millrace.core.trace_context import job_span, of_attempt, trace_of
 from millrace.runtime.hosting import Term
-from millrace.runtime.traces import Span, Traces
+from millrace.runtime.spans import Span
+from millrace.runtime.traces import Traces
 from services.job_master.metrics import COUNTS
 from services.job_master.traces import JobSpans
 from tests.core.of_job_master import ONE, SINK, TWO, USER, Shard

@@ -10,7 +10,8 @@ import pytest
 
 from millrace.core.messages.effects import LaunchAttempt
 from millrace.core.trace_context import of_attempt
-from millrace.runtime.traces import Span, Traces
+from millrace.runtime.spans import Span
+from millrace.runtime.traces import Traces
 from services.task_manager.slot import client, wire
 from services.task_manager.slot.common import left
 from services.task_manager.traces import AttemptTraces, spans

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.fates import Fate
-from millrace.cli.progress import printable
 from millrace.cli.tables import print_json, table, when
+from millrace.cli.words import printable
 
 from .inboxes import PassedOver
 from .plan import Decision, groups, tries

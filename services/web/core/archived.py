@@ -21,6 +21,7 @@ from .facts import Fact
 from .jobs import BEFORE_DEPLOYING, TOPIC
 from .plans import inputs_of, plan_of
 
+ARCHIVE_MOST = 64 << 20  # bytes of one that is read
 SUBTASKS_MOST = 100_000
 TIME_MOST = 253_402_300_799_000  # the last moment that can be written as a date
 KINDS = {status: kind for kind, status in ENDED_BY.items()}

@@ -14,9 +14,8 @@ from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.messages.execution import Archive
 from millrace.io.storage.store import Entry, NotFound, Storage, StorageError
 
-from ..core.archived import Damaged, facts_of, facts_of_damaged, parsed
+from ..core.archived import ARCHIVE_MOST, Damaged, facts_of, facts_of_damaged, parsed
 from ..follow import Follows
-from ..kept import ARCHIVE_MOST
 from ..view import View
 from .spark_events import SparkEvents
 

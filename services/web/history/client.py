@@ -14,8 +14,7 @@ from millrace.io.storage.store import NotFound as NoFile
 from millrace.io.storage.store import Storage, StorageError
 
 from ..commands import NoCluster
-from ..core.archived import Damaged
-from ..kept import ARCHIVE_MOST
+from ..core.archived import ARCHIVE_MOST, Damaged
 from ..view import View
 from .archives import find
 

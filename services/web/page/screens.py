@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millrace.cli.progress import FIGURES, figures
+from millrace.cli.words import FIGURES, figures
 from millrace.core.states import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
 from ..core.plans import plan_of

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from millrace.cli.progress import label, one_line, printable
+from millrace.cli.words import label, one_line, printable
 from millrace.core.faults import is_for_storage
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.states import INITIALIZING, ExecutionState, JobStatus, SlotState

@@ -40,8 +40,8 @@ def audit(
         found = millrace.audit().read(
             since_ms, most, lambda each: name in (None, each.name) and target in (None, each.target)
         )
-    from .progress import printable
     from .tables import print_json, table, when
+    from .words import printable
 
     if as_json:
         print_json([

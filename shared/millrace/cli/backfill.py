@@ -226,7 +226,7 @@ class Runs:
         print(f"{value}\t{job}\t{status}", flush=True)
 
     def _tell(self, value: str, job: str, what: str) -> None:
-        from .progress import printable
+        from .words import printable
 
         ended = self.finished + len(self.failed)
         at = f"{time.monotonic() - self.started_s:7.2f} s  {ended}/{len(self.values)}"

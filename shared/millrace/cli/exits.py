@@ -6,6 +6,8 @@ import errno
 import sys
 from enum import IntEnum
 
+from .words import printable
+
 
 class Exit(IntEnum):
     """What a script that calls `millrace` can go by."""
@@ -49,7 +51,5 @@ def code_of(failure: Exception) -> int | None:
 
 def message_of(failure: Exception) -> str:
     """What is printed of it."""
-    from .progress import printable  # it may quote what a job said
-
     detail = getattr(failure, "detail", "")
     return printable("\n".join([f"millrace: {failure}", *([detail] if isinstance(detail, str) and detail else [])]))

@@ -12,14 +12,13 @@ import typer
 
 from .connection import StackOption, connected
 from .options import JobArgument, JsonOption
-from .progress import one_line, printable
+from .words import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millrace.client import Millrace
     from millrace.client.files import Files, KeptFile
-    from millrace.core.messages.execution import JobDetail
 
 
 def files(
@@ -112,19 +111,3 @@ def left_out(found: Files) -> list[str]:
     lines = [one_line(f"NOT kept: {name}: {why}") for name, why in found.left_out]
     more = found.left_out_in_all - len(lines)
     return [*lines, f"NOT kept: {more} more"] if more > 0 else lines
-
-
-def files_lines(detail: JobDetail | None, job: str) -> list[str]:
-    """What `show` and the end of `submit --wait` say of them; nothing if there are none."""
-    kept = size = gone = 0
-    for task in detail.tasks if detail is not None else ():
-        for subtask in task.subtasks:
-            failed = [each.error for each in subtask.failures if each.error.files_kept is not None][-1:]
-            for each in failed if subtask.files is None else ():
-                kept, gone = kept + (each.files_kept or 0), gone + (each.files_left_out or 0)
-            if files := subtask.files:
-                kept, size, gone = kept + (files.kept or 0), size + (files.bytes or 0), gone + (files.left_out or 0)
-    lines = [f"files     {kept}{f' ({size} bytes)' if size else ''}, left by relative paths: millrace files {job}"] if kept else []
-    if gone:
-        lines.append(f"NOT kept  {gone} file{'s' * (gone != 1)} more, gone with the attempt; which and why: millrace files {job}")
-    return lines

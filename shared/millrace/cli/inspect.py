@@ -44,7 +44,7 @@ def inspect(
 
 
 def _lines(attempt: InspectedAttempt) -> Iterator[str]:
-    from .progress import label, one_line, progress_line
+    from .words import label, one_line, progress_line
 
     yield f"{label(attempt.task)}[{attempt.subtask}] attempt {attempt.attempt} on {attempt.task_manager}"
     status = attempt.status

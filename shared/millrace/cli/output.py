@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.core.states import ENDED_BY
 
-from .progress import printable
+from .words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -92,8 +92,8 @@ def settings(
     """
     with connected(stack) as millrace, _either(millrace, name) as process:
         found = process.settings()
-    from .progress import printable
     from .tables import print_json, table
+    from .words import printable
 
     shown = [each for each in found if not changed or each.origin != BY_DEFAULT]
     if as_json:
@@ -155,8 +155,8 @@ def _write(pieces: Iterable[bytes]) -> None:
 def _print_described(described: TaskManagerDescribed | ProcessDescribed) -> None:
     from millrace.core.messages.client import TaskManagerDescribed
 
-    from .progress import printable
     from .tables import table
+    from .words import printable
 
     if not isinstance(described, TaskManagerDescribed):
         scopes = ", ".join(f"{scope} {role}" for scope, role in sorted(described.scopes.items()))
@@ -178,8 +178,8 @@ def _print_described(described: TaskManagerDescribed | ProcessDescribed) -> None
 
 
 def _status_lines(status: ProcessStatus) -> Iterator[str]:
-    from .progress import printable
     from .tables import when
+    from .words import printable
 
     yield printable(f"service   {status.service} {status.version}, Python {status.python}")
     yield printable(f"runs      on {status.host} as process {status.pid}, since {when(status.started_ms)}")
@@ -197,8 +197,8 @@ def _jvm_cells(jvm: JvmStatus) -> tuple[str, str, str, str]:
 
 
 def _print_threads(dumps: list[ThreadDump], as_json: bool) -> None:
-    from .progress import printable
     from .tables import print_json
+    from .words import printable
 
     if as_json:
         print_json([each.model_dump() for each in dumps])
@@ -214,7 +214,7 @@ def _print_threads(dumps: list[ThreadDump], as_json: bool) -> None:
 
 def size(number: int) -> str:
     """Bytes: 950 B, 34 MB, 4.1 GB."""
-    from .progress import short
+    from .words import short
 
     text = short(number)
     return f"{text} B" if text[-1].isdigit() else f"{text}B"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.core.states import ENDED_BY, ExecutionState, JobStatus
+
+from .words import COLORS, label, one_line, place, printable, progress_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -19,10 +21,6 @@ if TYPE_CHECKING:
 
     from .output import LiveOutput
 
-COLORS: dict[str, str] = {
-    ExecutionState.FINISHED: "green", ExecutionState.RUNNING: "cyan", ExecutionState.FAILED: "red",
-    ExecutionState.CANCELED: "yellow", ExecutionState.CANCELING: "yellow",
-}  # fmt: skip
 Event = dict[str, Any]
 SUBTASKS_SHOWN = 8  # of a task, with their progress
 PROGRESS_S = 10.0  # between two lines of progress, where lines are not taken back
@@ -59,8 +57,6 @@ class View:
             self.parallelism = {task["task"]: task["parallelism"] for task in event["tasks"]} | self.parallelism
             return f"accepted, {len(self.parallelism)} task{'s' * (len(self.parallelism) != 1)}"
         if kind == "JobWaiting":
-            from .tables import place
-
             stands = place(event.get("position"), event.get("expected_ms"), event.get("at_ms", 0), " in the queue")
             self.waiting = printable(event["reason"]) + stands
             return f"waits: {self.waiting}"
@@ -205,81 +201,6 @@ def _asked(check: Callable[[], Ending]) -> End:
     """The end as the cluster tells it, where the events ended without it."""
     ending = check()
     return End(ending.status, ending.cause, ending.archive)
-
-
-def progress_line(progress: dict[str, Any]) -> str:
-    """How far an attempt is, in a few words; nothing before its first Spark job."""
-    if not progress["stages_total"]:
-        return ""
-    failed = f" ({progress['tasks_failed']} failed)" if progress["tasks_failed"] else ""
-    words = [
-        f"stages {progress['stages_done']}/{progress['stages_total']}",
-        f"tasks {progress['tasks_done']}/{progress['tasks_total']}{failed}",
-    ]
-    if rows := max(progress["rows_read"], progress["rows_written"]):
-        words.append(f"{short(rows)} rows")
-    if progress["rows_per_s"]:
-        words.append(f"{short(progress['rows_per_s'])} rows/s")
-    for name, what in (
-        ("bytes_read", "read"), ("bytes_written", "written"), ("bytes_shuffled", "shuffled"), ("bytes_spilled_disk", "spilled"),
-    ):  # fmt: skip
-        if number := progress.get(name):  # none of a build that does not count them
-            words.append(f"{size(number)} {what}")
-    return ", ".join(words)
-
-
-def size(number: int) -> str:
-    """Bytes to be read at a glance."""
-    return f"{short(number)}B" if number >= 1000 else f"{number} B"
-
-
-FIGURES = ("tasks", "read", "written", "shuffle read", "shuffle written", "spilled", "memory", "ran", "cpu", "gc")
-
-
-def figures(progress: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the Spark of an attempt has done, in the order of FIGURES; "-": its build does not count it."""
-
-    def moved(direction: str, rows: str) -> str:
-        if progress.get(direction) is None:
-            return "-"
-        return f"{size(progress[direction])}, {short(progress[rows] or 0)} rows" if progress[direction] or progress[rows] else "0"
-
-    def length(name: str) -> str:
-        return "-" if progress.get(name) is None else f"{progress[name] / 1000:.1f} s"
-
-    failed = f" ({progress['tasks_failed']} failed)" if progress["tasks_failed"] else ""
-    spilled, peak = progress.get("bytes_spilled_disk"), progress.get("bytes_memory_peak")
-    return (
-        f"{progress['tasks_done']}/{progress['tasks_total']}{failed}",
-        moved("bytes_read", "rows_read"), moved("bytes_written", "rows_written"),
-        moved("bytes_shuffle_read", "rows_shuffle_read"), moved("bytes_shuffled", "rows_shuffled"),
-        "-" if spilled is None else size(spilled), "-" if peak is None else size(peak),
-        length("run_ms"), length("cpu_ms"), length("gc_ms"),
-    )  # fmt: skip
-
-
-def short(number: int) -> str:
-    """A number to be read at a glance: 950, 1.2 k, 34 M."""
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number // size} {unit}"
-    return str(number)
-
-
-def label(task: str) -> str:
-    """A task by its vertices, readable also when there are many."""
-    names = task.split("+")
-    return task if len(names) <= 4 else f"{names[0]}+...+{names[-1]} ({len(names)} vertices)"
-
-
-def printable(text: str) -> str:
-    """What a stranger wrote, as it may be printed: control characters would speak to the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-
-
-def one_line(text: str) -> str:
-    """`printable`, on one line: a name that begins a line of its own would speak as if it were ours."""
-    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _because(event: Event, name: str) -> str:

@@ -16,10 +16,11 @@ from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
 from .options import FollowOption, JsonOption, NewJobOption, QuietOption, pairs
 from .submit import GRAPH_SUFFIXES, check_loaded, follow, print_problems
+from .words import minute
 
 if TYPE_CHECKING:
     from millrace.client import Millrace
-    from millrace.core.messages.schedules import Scheduled, ScheduleDescribed, ScheduleRun, ScheduleSummary
+    from millrace.core.messages.schedules import ScheduleDescribed, ScheduleRun, ScheduleSummary
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.", show_default=False)]
 OPTIONS = ("cron", "time_zone")
@@ -122,7 +123,7 @@ def list_schedules(as_json: JsonOption = False, stack: StackOption = "default") 
         print_json([each.model_dump() for each in found])
         return
     heads = ("schedule", "name", "cron", "time zone", "last", "next", "state")
-    table(heads, ((each.schedule, each.name, each.cron, each.time_zone, _short(each.last), _next(each), _state(each)) for each in found))
+    table(heads, ((each.schedule, each.name, each.cron, each.time_zone, minute(each.last), _next(each), _state(each)) for each in found))
 
 
 @schedule.command()
@@ -147,7 +148,7 @@ def show(name: NameArgument, as_json: JsonOption = False, stack: StackOption = "
     for line in _next_lines(its):
         print(line)
     if its.due is not None:
-        print(f"due       {_short(its.due)}: {why}")
+        print(f"due       {minute(its.due)}: {why}")
     if shown.runs:
         print()
         table(("for", "job", "state", "accepted"), map(_run_row, shown.runs))
@@ -200,25 +201,14 @@ def run(
         raise typer.Exit(follow(millrace, accepted, stack, quiet=quiet))
 
 
-def scheduled_line(scheduled: Scheduled) -> str:
-    """What `show` says of a schedule's job."""
-    when = f"for {_short(scheduled.due)} {scheduled.time_zone}" if scheduled.due else "asked for by hand"
-    return f"{scheduled.schedule}, {when}"
-
-
-def _short(text: str | None) -> str:
-    """2026-01-31T03:00:00+01:00 as 2026-01-31 03:00."""
-    return (text or "")[:16].replace("T", " ")
-
-
 def _next(each: ScheduleSummary) -> str:
-    return _short(each.next[0]) if each.next else ""
+    return minute(each.next[0]) if each.next else ""
 
 
 def _state(each: ScheduleSummary) -> str:
     if each.problem is not None:
         return f"cannot run: {each.problem}"
-    return "paused" if each.paused else f"due: {_short(each.due)}" if each.due is not None else "active"
+    return "paused" if each.paused else f"due: {minute(each.due)}" if each.due is not None else "active"
 
 
 def _next_lines(each: ScheduleSummary) -> Iterator[str]:
@@ -227,14 +217,14 @@ def _next_lines(each: ScheduleSummary) -> Iterator[str]:
     elif each.paused:
         yield f"next      none while it is paused; millrace schedule resume {each.schedule}"
     for number, text in enumerate(each.next):
-        yield f"{'next' if number == 0 else '':8}  {_short(text)} {each.time_zone}"
+        yield f"{'next' if number == 0 else '':8}  {minute(text)} {each.time_zone}"
 
 
 def _run_row(run: ScheduleRun) -> tuple[object, ...]:
     from .tables import when
 
     times = f" ({run.times} times up to this one)" if run.times > 1 else ""
-    return _short(run.due) or "by hand", run.job or "", run.state or f"left out: {run.left_out}{times}", when(run.accepted_ms)
+    return minute(run.due) or "by hand", run.job or "", run.state or f"left out: {run.left_out}{times}", when(run.accepted_ms)
 
 
 def _reason(millrace: Millrace, shown: ScheduleDescribed) -> str:

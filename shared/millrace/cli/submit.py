@@ -230,7 +230,8 @@ def _print_files(millrace: Millrace, job: str, ending: End) -> None:
     """What the job has left by relative paths: where it is, and loudly what of it is gone."""
     from millrace.client import MillraceError
 
-    from .files import files_lines, left_out
+    from .files import left_out
+    from .tables import files_lines
 
     try:
         detail = millrace.archive(ending.archive).detail if ending.archive else None

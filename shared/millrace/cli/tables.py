@@ -14,13 +14,14 @@ from millrace.core.skew import skew_advice, skew_line
 from millrace.core.states import NOT_DEPLOYED, ExecutionState, JobStatus
 from millrace.core.stragglers import stragglers
 
-from .progress import COLORS, FIGURES, figures, label, one_line, printable, progress_line
+from .words import COLORS, FIGURES, figures, label, left, minute, one_line, place, printable, progress_line, took
 
 if TYPE_CHECKING:
     from millrace.client import Result
     from millrace.core.messages.attempts import Fault
     from millrace.core.messages.client import JobSummary
     from millrace.core.messages.execution import JobDetail, TimeSpent
+    from millrace.core.messages.schedules import Scheduled
 
 HEAD_ROWS = 20
 STOPPED = "its TaskManager was stopped"
@@ -60,30 +61,6 @@ def when(ms: int | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000)) if ms else ""
 
 
-def took(start_ms: int | None, end_ms: int | None) -> str:
-    """A length of time as people say it: 0.4 s, 2 m 5 s, 3 h 12 m."""
-    if not start_ms or not end_ms or end_ms < start_ms:
-        return ""
-    seconds = (end_ms - start_ms) / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} m {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} m"
-
-
-def place(position: int | None, expected_ms: int | None, wall_ms: int, where: str = "") -> str:
-    """Of a job that waits: its number, and in how much time it has its slots, if that is known."""
-    if not position:
-        return ""
-    left = _left(expected_ms, wall_ms)
-    return f" (number {position}{where}{f', in about {left}' if left else ''})"
-
-
-def _left(expected_ms: int | None, wall_ms: int) -> str:
-    """Until a job is expected to have its slots; empty where that is not known, or has passed."""
-    return took(wall_ms, expected_ms) if expected_ms is not None and expected_ms > wall_ms else ""
-
-
 def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]:
     """Job, name, state, when it was accepted, how long it waited and ran, what it waits for."""
     waiting = (summary.waiting or "") + place(summary.position, summary.expected_ms, time.time_ns() // 1_000_000)
@@ -94,7 +71,7 @@ def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]
 def queue_row(summary: JobSummary) -> tuple[object, ...]:
     """Place, job, name, when it was accepted, in how much time it has its slots, why it waits."""
     wall_ms = time.time_ns() // 1_000_000
-    expected = _left(summary.expected_ms, wall_ms)
+    expected = left(summary.expected_ms, wall_ms)
     name = " ".join(printable(summary.name).split())
     return summary.position or "", summary.job, name, when(summary.accepted_ms), expected, summary.waiting or ""
 
@@ -131,11 +108,30 @@ def origin_line(detail: JobDetail | None) -> str:
     return f"{'repairs' if detail.origin.repair else 'from'} {printable(detail.origin.job)}"
 
 
+def files_lines(detail: JobDetail | None, job: str) -> list[str]:
+    """What `show` and the end of `submit --wait` say of the files that a job left; nothing if there are none."""
+    kept = size = gone = 0
+    for task in detail.tasks if detail is not None else ():
+        for subtask in task.subtasks:
+            failed = [each.error for each in subtask.failures if each.error.files_kept is not None][-1:]
+            for each in failed if subtask.files is None else ():
+                kept, gone = kept + (each.files_kept or 0), gone + (each.files_left_out or 0)
+            if files := subtask.files:
+                kept, size, gone = kept + (files.kept or 0), size + (files.bytes or 0), gone + (files.left_out or 0)
+    lines = [f"files     {kept}{f' ({size} bytes)' if size else ''}, left by relative paths: millrace files {job}"] if kept else []
+    if gone:
+        lines.append(f"NOT kept  {gone} file{'s' * (gone != 1)} more, gone with the attempt; which and why: millrace files {job}")
+    return lines
+
+
+def scheduled_line(scheduled: Scheduled) -> str:
+    """What `show` says of a schedule's job."""
+    moment = f"for {minute(scheduled.due)} {scheduled.time_zone}" if scheduled.due else "asked for by hand"
+    return f"{scheduled.schedule}, {moment}"
+
+
 def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None, verbose: bool = False) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed. `verbose`: also what Spark has done in each."""
-    from .files import files_lines
-    from .schedules import scheduled_line
-
     job, name, state, accepted, waited, ran, waiting = summary_row(summary)
     print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
     scheduled = scheduled_line(summary.scheduled) if summary.scheduled is not None else ""

@@ -7,7 +7,7 @@ with Millrace("127.0.0.1:9092", token=token) as millrace:
     print(job.result().rows)
 """
 
-from .api import Millrace, new_id
+from .api import Ending, Job, Millrace, Submitting, new_id
 from .errors import (
     Busy,
     Conflict,
@@ -21,7 +21,6 @@ from .errors import (
     TooLate,
     Unavailable,
 )
-from .job import Ending, Job, Submitting
 from .logs import LogPiece
 from .queries import Shown
 from .results import Result

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import getpass
+import itertools
 import re
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from millrace.core.messages import client
+from millrace.core.messages.attempts import Fault, ResultRows
 from millrace.core.origins import again
-from millrace.core.states import INITIALIZING, JobStatus
+from millrace.core.states import ENDED_BY, INITIALIZING, JobStatus
 
 from . import errors
-from .events import Buffer, Event, Feed, follow_log
-from .job import Ending, Job, Submitting
+from .events import Buffer, Event, Feed, follow_buffer, follow_log, rows_in
 from .link import PendingReply, wall_ms
 from .replacing import replaced
-from .results import Results
+from .results import Result, Results
 from .schedules import Schedules, name_rule
 from .session import SILENT_S, about, expected
 from .tracing import Headers, headers
@@ -39,6 +41,76 @@ LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not an
 SHUT_DOWN_S = 60.0  # more than each part is waited for
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
 REJECTED = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate, "busy": errors.Busy}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ended; `cause` says why it FAILED."""
+
+    job: str
+    status: str
+    ended_ms: int | None
+    archive: str | None
+    cause: Fault | None = None
+
+
+class Job:
+    """An accepted job. `status` is what it was when it was accepted; `warnings` are about its graph."""
+
+    def __init__(
+        self, millrace: Millrace, job: str, status: str, warnings: list[client.Problem], buffer: Buffer | None
+    ) -> None:
+        self.id, self.status, self.warnings = job, status, warnings
+        self._millrace, self._buffer = millrace, buffer
+        self._rows: ResultRows | None = None  # of its end's event, which carries them if they are few
+
+    def events(self) -> Iterator[Event]:
+        """Its events from the first on, as they come; ends with its end."""
+        for event in self._events():
+            if event["type"] in ENDED_BY:
+                self._rows = rows_in(event)
+            yield event
+
+    def _events(self) -> Iterator[Event]:
+        given = 0
+        if self._buffer is not None:
+            buffer, self._buffer = self._buffer, None
+            for event in follow_buffer(buffer):
+                given += 1
+                yield event
+            if not buffer.lost:
+                return
+        yield from itertools.islice(self._millrace.follow(self.id), given, None)
+
+    def wait(self, timeout_s: float | None = None) -> Ending:
+        """Waits for its end."""
+        return self._millrace.wait(self.id, timeout_s)
+
+    def cancel(self) -> None:
+        """Asks for its end. Raises Refused if it FINISHED or FAILED."""
+        self._millrace.cancel(self.id)
+
+    def result(self) -> Result:
+        """Waits for its end; its rows. Raises NotFinished. Events that nobody has taken are taken."""
+        if self._buffer is not None:  # they come in any case; nothing needs to be asked then
+            for _ in self.events():
+                pass
+        if self._rows is not None:
+            return self._millrace.rows(self._rows)
+        self.wait()
+        return self._millrace.result(self.id)
+
+
+@dataclass
+class Submitting:
+    """A submission on its way; `result()` waits for the answer."""
+
+    job: str
+    _ask: Callable[[], Job] = field(repr=False)
+
+    def result(self) -> Job:
+        """The accepted job. Raises Rejected (Invalid, Conflict, TooLate, Busy), OutcomeUnknown, Unavailable."""
+        return self._ask()
 
 
 class Millrace(Results, Schedules):

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags, Tra
 from millrace import __version__
 from millrace.core.trace_context import TraceContext
 
-from .traces import Span
+from .spans import Span
 
 
 class Collector:
