@@ -60,7 +60,7 @@ def test_a_standby_that_does_not_attend_is_given_nothing() -> None:
 def test_who_gives_away_does_not_ask_for_the_key_before_others_could() -> None:
     election, now_ms = Election(), 50_000
     election.won(7)
-    election.lead(now_ms)
+    election.elected(now_ms, 7, own=True)
     election.give_away(now_ms)
     assert election.role is Role.FOLLOWING
     assert election.campaigns(now_ms + GIVEN_MS - 1, View(0), 7, True, False) is None
@@ -70,13 +70,13 @@ def test_who_gives_away_does_not_ask_for_the_key_before_others_could() -> None:
 
 def test_a_replica_changes_its_role_as_the_table_says_and_not_otherwise() -> None:
     election = Election()
-    with pytest.raises(AssertionError, match="a replica that is following does not become leading"):
-        election.lead(1)
+    assert not election.elected(1, 0, own=True)
     assert election.campaigns(CAMPAIGN_MS, View(0), 0, True, False) == 0
     election.won(7)
     with pytest.raises(AssertionError, match="a replica that is elect does not become elect"):
         election.won(8)
-    election.lead(2)
+    assert not election.elected(2, 7, own=False)
+    assert election.elected(2, 7, own=True)
     with pytest.raises(AssertionError, match="a replica that is leading does not become elect"):
         election.won(8)
     election.follow(3)

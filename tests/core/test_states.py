@@ -55,7 +55,6 @@ def test_no_other_module_lists_the_words_of_states() -> None:
         (states.EXECUTION_TRANSITIONS, states.ExecutionState, set()),
         (states.SLOT_TRANSITIONS, states.SlotState, {states.SlotState.PENDING}),
         (states.ATTEMPT_TRANSITIONS, states.AttemptState, set()),
-        (states.ROLE_TRANSITIONS, states.Role, set()),
     ],
 )
 def test_a_table_has_every_state_and_the_ends_are_where_nothing_follows(transitions, enum, elsewhere) -> None:
@@ -77,7 +76,6 @@ def test_the_types_of_messages_have_the_same_words_as_the_enums() -> None:
         (states.check_execution, (states.ExecutionState.CREATED, states.ExecutionState.RUNNING)),
         (states.check_slot, (states.SlotState.FREE, states.SlotState.ACTIVE)),
         (states.check_attempt, (states.AttemptState.FINISHED, states.AttemptState.RUNNING)),
-        (states.check_role, (states.Role.FOLLOWING, states.Role.LEADING)),
     ):
         with pytest.raises(AssertionError, match=f"{old.value} .* {new.value}"):
             check(old, new)

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from ruamel.yaml import YAML
 
+from millrace.core import election
 from millrace.core.faults import FAULTS, THEN
 from millrace.core.messages import effects, graphs, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
@@ -22,7 +23,6 @@ from millrace.core.states import (
     EXECUTION_TRANSITIONS,
     JOB_TRANSITIONS,
     RECOVERY_TRANSITIONS,
-    ROLE_TRANSITIONS,
     SLOT_TRANSITIONS,
     WORKER_TRANSITIONS,
 )
@@ -125,8 +125,15 @@ def recovery_states() -> str:
 
 
 def roles() -> str:
-    arrows = [f"    {old.name} --> {new.name}: {when}" for old, following in ROLE_TRANSITIONS.items() for new, when in following.items()]
-    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(ROLE_TRANSITIONS)).name}", *arrows, "```"])
+    """An arrow from a role to another: its guards, or what happens where there are none."""
+    when: dict[tuple[str, str], list[str]] = {}
+    for sources, event, guards, target in election.TRANSITIONS:
+        words = " and ".join(each.__name__ for each in guards) or event.value
+        for source in sources:
+            if source is not target:
+                when.setdefault((source.name, target.name), []).append(words)
+    arrows = [f"    {source} --> {target}: {', or '.join(words)}" for (source, target), words in when.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> FOLLOWING", *arrows, "```"])
 
 
 def presence_states() -> str:

@@ -6,11 +6,14 @@ them asks the log itself (probes) before it takes the key away. So a paused brok
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 from .clocks import OwnMs
 from .fold import TICK_MS
-from .states import Role, check_role
+from .states import Role
 from .timing import BROKER_RETURN_MS
 
 SUSPECT_TICKS = 1.5  # intervals without a tick: probe. It costs a record; silence is judged between probes alone
@@ -41,9 +44,34 @@ class View:
     foreign: bool = False
 
 
+class Event(str, Enum):
+    KEY_SEEN = "it sees the key"
+    WON = "etcd gives it the key"  # as it asked for; or it came with a new generation, or the answer to what it asked was lost
+    ELECTED_FOLDED = "it folds an Elected"
+    TIME_SEEN = "it sees the time"
+    FOLLOWS = "it is to follow"  # it begins; it did not get the key; it gives it away; its shell goes on with another log
+
+
+class Sight(NamedTuple):
+    """What a guard looks at, besides what was noted before."""
+
+    own_ms: OwnMs
+    view: View = View(None)
+    """KEY_SEEN. With it: the epoch that was folded last, whether the log was read to its end, and whether this process was named as the
+    leader of that epoch, in the life before this one."""
+    folded_epoch: int = 0
+    caught_up: bool = False
+    heir: bool = False
+    epoch: int = 0
+    """WON: its own. ELECTED_FOLDED: the record's, and whether this process wrote it."""
+    own: bool = False
+    folded_tick: int = 0
+    """TIME_SEEN: the last tick that was read back."""
+
+
 class Election:
-    """One replica's part in the election. Times are the shell's monotonic milliseconds, stamps the broker's. How its role changes is in
-    `core/states.py:ROLE_TRANSITIONS`; any other change is a broken assertion."""
+    """One replica's part in the election. Times are the shell's monotonic milliseconds, stamps the broker's. TRANSITIONS has how its role
+    changes."""
 
     def __init__(self) -> None:
         self._role = Role.FOLLOWING
@@ -124,49 +152,66 @@ class Election:
         """The other replicas that probed within this time. Any thread."""
         return [name for name, seen_ms in list(self._attendants.items()) if own_ms - seen_ms < within_ms]
 
-    # roles
+    # the role
 
-    def _become(self, role: Role) -> None:
-        check_role(self._role, role)
-        self._role = role
+    def _on(self, event: Event, sight: Sight) -> bool:
+        """Whether its role changed, or began anew."""
+        for row in TRANSITIONS:
+            if row.event is event and self._role in row.sources and all(holds(self, sight) for holds in row.guards):
+                self._enter(row.target, sight)
+                return True
+        return False
+
+    def _enter(self, role: Role, sight: Sight) -> None:
+        self._role, own_ms = role, sight.own_ms
+        if role is Role.FOLLOWING:
+            self._epoch, self._leader_seen_ms, self._probe_stamp_ms, self._silent, self._stuck = 0, own_ms, 0, False, 0
+        elif role is Role.CAMPAIGNING:
+            self._asked_ms = own_ms
+        elif role is Role.ELECT:
+            self._epoch, self._last_won, self._elect_ms, self._silent = sight.epoch, sight.epoch, OwnMs(0), False
+        else:
+            self._ticks, self._ticked_ms, self._leader_seen_ms = 0, own_ms, own_ms
 
     def won(self, epoch: int) -> None:
         """etcd gave this process the key."""
-        self._become(Role.ELECT)
-        self._epoch, self._last_won, self._elect_ms = epoch, epoch, OwnMs(0)
-        self._silent = False
+        changed = self._on(Event.WON, Sight(OwnMs(0), epoch=epoch))
+        assert changed, f"a replica that is {self._role.value} does not become elect"
 
-    def lead(self, own_ms: OwnMs) -> None:
-        """The own Elected was folded."""
-        self._become(Role.LEADING)
-        self._ticks, self._ticked_ms, self._leader_seen_ms = 0, own_ms, own_ms
+    def elected(self, own_ms: OwnMs, epoch: int, own: bool) -> bool:
+        """An Elected was folded; whether it leads by that."""
+        return self._on(Event.ELECTED_FOLDED, Sight(own_ms, epoch=epoch, own=own)) and self._role is Role.LEADING
 
     def follow(self, own_ms: OwnMs) -> None:
         """The term is over, or the campaign was lost; the process goes on."""
-        self._become(Role.FOLLOWING)
-        self._epoch = 0
-        self._leader_seen_ms, self._probe_stamp_ms, self._silent, self._stuck = own_ms, 0, False, 0
+        self._on(Event.FOLLOWS, Sight(own_ms))
 
     def give_away(self, own_ms: OwnMs) -> None:
         """A leader lets others lead: it follows, and does not ask for the key at once."""
         self.follow(own_ms)
         self._asked_ms = OwnMs(own_ms - CAMPAIGN_MS + GIVEN_MS)
 
-    def give_up(self, own_ms: OwnMs) -> int:
-        """What this leader wrote was not read back: it follows, and others go first, for who cannot write would only win again. The epoch
-        that has ended."""
+    def loses_key(self, own_ms: OwnMs, view: View) -> bool:
+        """Whether the term is over by what etcd shows. The process goes on [R6]."""
+        return self.has_key and self._on(Event.KEY_SEEN, Sight(own_ms, view))
+
+    def campaigns(self, own_ms: OwnMs, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:
+        """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time."""
+        sight = Sight(own_ms, view, folded_epoch, caught_up, heir)
+        return view.epoch if not self.has_key and self._on(Event.KEY_SEEN, sight) else None
+
+    def gives_up(self, own_ms: OwnMs, folded_tick: int) -> int:
+        """The epoch that has ended, for what its leader wrote was not read back; 0: none has. It follows then, and others go first, for who
+        cannot write would only win again."""
+        if self._role is Role.ELECT:  # it counts from the first look and not from when it asked: a new generation is won without asking
+            self._elect_ms = self._elect_ms or own_ms
         epoch = self._epoch
-        self.follow(own_ms)
+        if not self._on(Event.TIME_SEEN, Sight(own_ms, folded_tick=folded_tick)):
+            return 0
         self._asked_ms = OwnMs(own_ms + ELECTED_BACK_MS)
         return epoch
 
     # the time
-
-    def elected_is_late(self, own_ms: OwnMs) -> bool:
-        """Whether its own Elected was not read back for too long. It counts from the first look and not from when it asked: a new
-        generation is won without asking."""
-        self._elect_ms = self._elect_ms or own_ms
-        return own_ms - self._elect_ms >= ELECTED_BACK_MS
 
     def suspects(self, own_ms: OwnMs, next_ms: int) -> bool:
         return self._role is Role.FOLLOWING and own_ms - self._leader_seen_ms >= SUSPECT_TICKS * next_ms
@@ -189,35 +234,11 @@ class Election:
         due_ms = self._probed_ms + PROBE_MS if own_ms >= suspected_ms else suspected_ms
         return OwnMs(due_ms if own_ms < due_ms < own_ms + IDLE_MS else own_ms + IDLE_MS)
 
-    def campaigns(self, own_ms: OwnMs, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:  # [R31]
-        """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
-
-        A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. heir: the
-        leader of that epoch bore this process's name, so it is the life before this one, and nobody waits for the dead. A
-        key that is our own and was used (the answer to a resignation was lost) is taken anew: our lease would keep it for ever. So would
-        a foreign one stand for ever: it is replaced, and the epoch rises all the same.
-        """
-        if (
-            self._role is not Role.FOLLOWING
-            or not caught_up
-            or view.epoch is None
-            or own_ms - self._asked_ms < CAMPAIGN_MS
-        ):
-            return None
-        if view.epoch == 0 or view.mine or view.foreign or ((self._silent or heir) and view.epoch == folded_epoch):
-            self._become(Role.CAMPAIGNING)
-            self._asked_ms = own_ms
-            return view.epoch
-        return None
-
     # the leader's ticks
 
     def awaits_tick(self, folded_tick: int) -> bool:
         """Whether the last tick sent was not read back yet: the next one is made only after that."""
         return self._ticks > folded_tick
-
-    def tick_is_late(self, own_ms: OwnMs) -> bool:
-        return own_ms - self._ticked_ms >= READ_BACK_MS
 
     def ticked(self, own_ms: OwnMs, number: int) -> None:
         """A tick is sent."""
@@ -227,3 +248,69 @@ class Election:
     def ticked_ms(self) -> OwnMs | None:
         """When the last tick of this term was sent; None: there was none yet."""
         return self._ticked_ms if self._ticks else None
+
+
+# guards
+
+
+def may_ask(election: Election, sight: Sight) -> bool:
+    """It has read its log to the end, and has not asked for the key a moment ago."""
+    return sight.caught_up and sight.own_ms - election._asked_ms >= CAMPAIGN_MS
+
+
+def key_can_be_taken(election: Election, sight: Sight) -> bool:  # [R31]
+    """A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. Nobody waits for
+    the dead, whose heir this process is. A key that is its own and was used (the answer to a resignation was lost) is taken anew: its
+    lease would keep it for ever. So would a foreign one stand for ever: it is replaced, and the epoch rises all the same."""
+    view = sight.view
+    if view.epoch is None:
+        return False
+    return view.epoch == 0 or view.mine or view.foreign or ((election.silent or sight.heir) and view.epoch == sight.folded_epoch)
+
+
+def key_is_lost(election: Election, sight: Sight) -> bool:  # [R6]
+    """It is nobody's, or that of a later epoch."""
+    return sight.view.epoch == 0 or (sight.view.epoch or 0) > election.epoch
+
+
+def it_is_elected(election: Election, sight: Sight) -> bool:
+    return sight.own and sight.epoch == election.epoch
+
+
+def a_later_one_is_elected(election: Election, sight: Sight) -> bool:
+    return sight.epoch > election.epoch
+
+
+def elected_is_late(election: Election, sight: Sight) -> bool:
+    """Its own Elected was not read back for too long."""
+    return sight.own_ms - election._elect_ms >= ELECTED_BACK_MS
+
+
+def tick_is_late(election: Election, sight: Sight) -> bool:
+    """Its own last tick was not read back for too long."""
+    return election.awaits_tick(sight.folded_tick) and sight.own_ms - election._ticked_ms >= READ_BACK_MS
+
+
+Guard = Callable[[Election, Sight], bool]
+
+
+class Transition(NamedTuple):
+    sources: tuple[Role, ...]
+    event: Event
+    guards: tuple[Guard, ...]
+    target: Role
+
+
+_WITH_KEY = (Role.ELECT, Role.LEADING)
+
+TRANSITIONS = (
+    Transition((Role.FOLLOWING,), Event.KEY_SEEN, (may_ask, key_can_be_taken), Role.CAMPAIGNING),
+    Transition((Role.FOLLOWING, Role.CAMPAIGNING), Event.WON, (), Role.ELECT),
+    Transition((Role.ELECT,), Event.ELECTED_FOLDED, (it_is_elected,), Role.LEADING),
+    Transition(_WITH_KEY, Event.ELECTED_FOLDED, (a_later_one_is_elected,), Role.FOLLOWING),
+    Transition(_WITH_KEY, Event.KEY_SEEN, (key_is_lost,), Role.FOLLOWING),
+    Transition((Role.ELECT,), Event.TIME_SEEN, (elected_is_late,), Role.FOLLOWING),
+    Transition((Role.LEADING,), Event.TIME_SEEN, (tick_is_late,), Role.FOLLOWING),
+    Transition(tuple(Role), Event.FOLLOWS, (), Role.FOLLOWING),
+)
+"""The first row that fits is taken; where none fits, the role stays."""

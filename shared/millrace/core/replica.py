@@ -205,14 +205,11 @@ class Replica(BaseReplica):
             return [End(f"{whose}: give each cluster a Kafka of its own")]
         if record.build != self.build:
             return [Cede(record.build, offset)]
-        if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
-            election.lead(own_ms)
+        if election.elected(own_ms, record.epoch, own=record.who == self.who):
             self.speaking = Speaking()
             seqs, effects = self.speaking.begin(self.folded)
             unpublished = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
             return [*unpublished, *self._perform(*effects), *self._tick(own_ms)]
-        if election.has_key and record.epoch > election.epoch:
-            election.follow(own_ms)
         election.leader_seen(own_ms, 0, 0, 0)
         return []
 
@@ -249,8 +246,7 @@ class Replica(BaseReplica):
     def beat(self, own_ms: OwnMs, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
         """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
         self._revision = revision
-        if self.election.has_key and (view.epoch == 0 or (view.epoch or 0) > self.epoch):
-            self.election.follow(own_ms)  # a refused epoch ends the term, not the process [R6]
+        if self.election.loses_key(own_ms, view):
             return []
         if self.role is Role.LEADING:
             return list(self._tick(own_ms))
@@ -259,9 +255,8 @@ class Replica(BaseReplica):
         return self._follow(own_ms, view, caught_up)
 
     def _await_elected(self, own_ms: OwnMs) -> list[Action]:
-        if not self.election.elected_is_late(own_ms):
-            return []
-        return [Resign(self.election.give_up(own_ms), f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
+        ended = self.election.gives_up(own_ms, self.folded.tick)
+        return [Resign(ended, f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")] if ended else []
 
     def _follow(self, own_ms: OwnMs, view: View, caught_up: bool) -> list[Action]:
         election = self.election
@@ -279,8 +274,9 @@ class Replica(BaseReplica):
         """The next tick is made only after the last was read back."""
         election, folded = self.election, self.folded
         if election.awaits_tick(folded.tick):
-            if election.tick_is_late(own_ms):
-                yield Resign(election.give_up(own_ms), f"its own tick was not read back for {READ_BACK_MS // 1000} s")
+            ended = election.gives_up(own_ms, folded.tick)
+            if ended:
+                yield Resign(ended, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
         quiet = self._is_quiet(own_ms)
         if not quiet and self._woken_ms is None:

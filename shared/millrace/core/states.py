@@ -185,34 +185,12 @@ RECOVERY_TRANSITIONS = {
 
 
 class Role(Enum):
-    """What a replica of a scope is. Only the one that leads speaks for the scope."""
+    """What a replica of a scope is. Only the one that leads speaks for the scope. How it changes: `core/election.py:TRANSITIONS`."""
 
     FOLLOWING = "following"
     CAMPAIGNING = "campaigning"  # asked etcd for the key
     ELECT = "elect"  # has the key, its Elected is not folded yet
     LEADING = "leading"
-
-
-_R = Role
-ROLE_TRANSITIONS: dict[Role, dict[Role, str]] = {
-    _R.FOLLOWING: {
-        _R.FOLLOWING: "it waits for its leader anew",
-        _R.CAMPAIGNING: "the key is absent, its own, foreign, or its holder is silent",
-        _R.ELECT: "the key came with a new generation, or the answer to its campaign was lost",
-    },
-    _R.CAMPAIGNING: {
-        _R.ELECT: "etcd gave it the key",
-        _R.FOLLOWING: "another one was faster, or etcd is away",
-    },
-    _R.ELECT: {
-        _R.LEADING: "it folded its own Elected",
-        _R.FOLLOWING: "not read back within 15 s, key lost, or a higher epoch",
-    },
-    _R.LEADING: {
-        _R.FOLLOWING: "key lost, higher epoch, own tick not read back, or given away",
-    },
-}
-"""Role -> what it may become, and when."""
 
 
 def check_job(old: JobStatus, new: JobStatus) -> None:
@@ -233,10 +211,6 @@ def check_worker(old: WorkerState, new: WorkerState) -> None:
 
 def check_attempt(old: AttemptState, new: AttemptState) -> None:
     assert new in ATTEMPT_TRANSITIONS[old], f"an attempt does not go from {old.value} to {new.value}"
-
-
-def check_role(old: Role, new: Role) -> None:
-    assert new in ROLE_TRANSITIONS[old], f"a replica that is {old.value} does not become {new.value}"
 
 
 def check_recovery(old: Recovery, new: Recovery) -> None:

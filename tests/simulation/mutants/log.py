@@ -190,7 +190,7 @@ def the_outbox_is_not_sent_again() -> None:
 def who_won_sends_at_once() -> None:
     def won(original: Any, self: Any, epoch: int) -> Any:
         actions = original(self, epoch)
-        self.election.lead(self.election._leader_seen_ms)
+        self.election.elected(self.election._leader_seen_ms, epoch, own=True)
         self.speaking = speaking.Speaking()
         seqs, _ = self.speaking.begin(self.folded)
         return [*actions, *(replica.Speak(epoch, self.folded.outbox[seq]) for seq in seqs)]
