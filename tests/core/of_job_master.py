@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from pydantic import BaseModel
 
 from millrace.core.machine import Born, Configured, Envelope, Forget, Output, Publish, Say
 from millrace.core.messages import jobs, slots
@@ -31,6 +34,15 @@ PLANNED: dict[str, Any] = {
 TM, RM, D = "task-manager/t1", "resource-manager", "dispatcher"
 REPORT = {"outputs": {"q": {"schema": "{}", "rows": 1, "bytes": 9}}}
 USER = {"kind": "user", "retryable": True, "message": "boom"}
+
+
+def undeclared(value: Any) -> Iterator[str]:
+    """The fields of a part, and of the parts in it, that their models do not have: they are taken from dicts, and kept."""
+    if isinstance(value, BaseModel):
+        yield from value.model_extra or ()
+        value = [getattr(value, name) for name in value.model_fields_set]
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from undeclared(each)
 
 
 class Shard:

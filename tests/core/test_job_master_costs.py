@@ -14,6 +14,8 @@ from millrace.core.jobgraph.compile import PLAN_TASK, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Envelope, stored_fields
 from millrace.core.messages import slots
+from millrace.core.messages.attempts import ResultRows
+from millrace.core.messages.execution import ResultParts
 from millrace.core.states import ExecutionState
 from millrace.core.topics import Scope
 from services.job_master.core import failover, publication
@@ -168,5 +170,29 @@ def test_of_the_files_that_an_attempt_left_numbers_alone_are_kept() -> None:
     left = {"kept": 2, "bytes": 9, "left_out": 1, "names": "x" * 10_000}
     shard.told("a1", "FINISHED", report={"outputs": {"s": {"schema": "{s}"}}, "files": left})
     assert shard.job.tasks["s"].rows[0].files == (2, 9, 1)
-    (subtask,) = describe(None, shard.job)["tasks"][0]["subtasks"]
+    (subtask,) = describe(None, shard.job).json_value()["tasks"][0]["subtasks"]
     assert subtask["files"] == {"kept": 2, "bytes": 9, "left_out": 1}
+
+
+def test_a_result_of_many_parts_is_bounded() -> None:
+    shard = Shard()
+    shard.start()
+    part = ResultRows(columns=["x"], types=["string"], rows=[["y" * 15_000]], truncated=False)
+    shard.job.results = {n: part for n in range(127)} | {
+        127: ResultRows(path="results/x", columns=["x"], types=["string"])
+    }
+    found = publication.result(shard.job)
+    assert isinstance(found, ResultParts) and found.json_bytes() < 300_000
+    assert found.parts[-1].truncated and found.parts[-1].rows
+
+
+def test_a_result_is_its_parts_in_order_and_a_part_by_path_is_only_named() -> None:
+    shard = Shard()
+    shard.start()
+    one, two = (ResultRows(columns=["x"], types=["int"], rows=[[n]], truncated=False) for n in (1, 2))
+    shard.job.results = {1: two, 0: one}
+    assert publication.result(shard.job) == ResultRows(columns=["x"], types=["int"], rows=[[1], [2]], truncated=False)
+    shard.job.results[2] = ResultRows(path="results/x", columns=["x"], types=["int"])
+    assert publication.result(shard.job) == ResultParts(parts=[one, two, ResultRows(path="results/x")])
+    shard.job.results = {}
+    assert publication.result(shard.job) is None

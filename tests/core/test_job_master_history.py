@@ -12,7 +12,7 @@ from millrace.core.messages.events import AttemptStateChanged
 from millrace.core.messages.execution import JobDetail
 from services.job_master.core import failover
 from services.job_master.core.execution_graph import describe
-from tests.core.of_job_master import ONE, RM, TM, USER, Shard
+from tests.core.of_job_master import ONE, RM, TM, USER, Shard, undeclared
 from tests.core.test_job_master_restarts import begin_four, fail
 
 
@@ -27,7 +27,9 @@ def test_each_failure_has_what_was_decided_on_it_in_its_event_and_in_the_detail(
     event = shard.told("a1", "FAILED", error={**USER, "decided": {"number": 7, "then": "move"}, "detail": "stack"})[0]
     decided = {"number": 1, "then": "restart", "why": "fixed-delay: restart 1 of 1", "delay_ms": 50}
     assert isinstance(event, Publish) and event.body.error.json_value() == {**USER, "decided": decided}
-    detail = describe(None, shard.job)
+    found = describe(None, shard.job)
+    assert not [*undeclared(found)]
+    detail = found.json_value()
     [failure] = detail["tasks"][0]["subtasks"][0]["failures"]
     assert failure == {"attempt": 1, "at_ms": 1000, "task_manager": "t1", "error": {**USER, "decided": decided}}
     assert (detail["failed"], detail["restarts"]) == (1, 1)
@@ -85,14 +87,14 @@ def test_the_history_is_truncated_and_says_by_how_much() -> None:
     for _ in range(10):
         shard.told("a1", "FAILED", error=USER)
     assert [each["number"] for _, each in history(shard)] == [8, 9, 10]
-    detail = describe(None, shard.job)
+    detail = describe(None, shard.job).json_value()
     assert detail["failed"] - len(detail["tasks"][0]["subtasks"][0]["failures"]) == 10 - failover.KEPT_FAILURES
 
 
 def test_a_job_without_failures_says_nothing_of_any() -> None:
     shard = Shard()
     shard.start()
-    assert "failed" not in describe(None, shard.job)
+    assert "failed" not in describe(None, shard.job).json_value()
 
 
 def test_a_slot_that_breaks_is_infrastructure_or_lost_as_its_fault_says() -> None:
@@ -126,7 +128,7 @@ def test_each_state_that_a_job_and_a_subtask_came_into_has_its_time() -> None:
     ):
         shard.now = at_ms
         step()
-    detail = describe(None, shard.job)
+    detail = describe(None, shard.job).json_value()
     assert detail["entered"] == {
         "CREATED": 1_000, "RUNNING": 1_150, "RESTARTING": 1_030, "CANCELLING": 1_180, "CANCELED": 1_190,
     }  # fmt: skip

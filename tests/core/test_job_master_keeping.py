@@ -13,12 +13,12 @@ from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Publish, Say
 from millrace.core.messages import effects, jobs, slots
 from millrace.core.messages.events import SubtasksKept
-from millrace.core.messages.execution import Archive
+from millrace.core.messages.execution import Archive, JobOrigin
 from millrace.core.messages.kept import Kept
 from millrace.core.states import JobStatus
 from services.job_master.core.execution_graph import describe
 from services.job_master.core.plans import running_plan
-from tests.core.of_job_master import TM, Shard, kinds
+from tests.core.of_job_master import TM, Shard, kinds, undeclared
 from tests.core.test_job_master_resetting import lost, specs, states
 
 THREE: dict[str, Any] = {
@@ -118,8 +118,9 @@ def test_a_repairing_job_begins_behind_it() -> None:
     assert folders == [["/x/acc-j/1/1-b/0/1/0-b", "/x/acc-j/1/1-b/1/1/0-b"]] * 2, "they are read where they lie"
     assert [each["vertices"][0]["inputs"]["b"]["listed"] for each in specs(said)] == [True, True], "a single file that is gone is missed"
     detail = describe(running_plan(shard.state, shard.state.jobs["r"]), shard.state.jobs["r"])
-    assert detail["origin"] == {"job": "j", "repair": True}
-    assert [each.get("kept_from") for task in detail["tasks"] for each in task["subtasks"]] == ["j"] * 4 + [None, None]
+    assert detail.origin == JobOrigin(job="j", repair=True)
+    assert [each.kept_from for task in detail.tasks for each in task.subtasks] == ["j"] * 4 + [None, None]
+    assert not [*undeclared(detail)]
     tell(shard, "r1", "FINISHED", "r")
     assert ended(tell(shard, "r2", "FINISHED", "r")).status == "FINISHED"
     assert ended_kept(shard) is None, "a FINISHED job needs no repair"

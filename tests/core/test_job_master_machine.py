@@ -8,10 +8,8 @@ import pytest
 
 from millrace.core.machine import Envelope, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import effects, jobs, slots
-from millrace.core.messages.attempts import ResultRows
 from millrace.core.messages.links import LINKS
 from millrace.core.states import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
-from services.job_master.core import publication
 from services.job_master.core.machine import HANDLERS
 from services.job_master.core.state import State
 from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, TM, TWO, USER, D, Shard, kinds
@@ -475,18 +473,6 @@ def test_the_first_move_goes_at_once_and_the_next_ones_ever_later() -> None:
         shard(slots.FailSlot(allocation=f"a{n}", job="j", reason="storage is away"), TM)
         delays.append(shard.state.due.get("j", shard.now) - shard.now)
     assert delays == [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]
-
-
-def test_a_result_of_many_parts_is_bounded() -> None:
-    shard = Shard()
-    shard.start()
-    part = ResultRows(columns=["x"], types=["string"], rows=[["y" * 15_000]], truncated=False)
-    shard.job.results = {n: part for n in range(127)} | {
-        127: ResultRows(path="results/x", columns=["x"], types=["string"])
-    }
-    found = publication.result(shard.job)
-    assert found is not None and len(str(found)) < 300_000
-    assert found["parts"][-1]["truncated"]
 
 
 def test_an_id_accepted_anew_is_another_job() -> None:

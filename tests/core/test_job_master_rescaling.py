@@ -97,7 +97,7 @@ def test_what_runs_is_canceled_and_begins_again_beside_what_stays_the_same() -> 
     assert deployed(said) == ["j/1-b/0/1.2"], "the number of an attempt is never used twice [R20]"
     assert states(shard) == {"a": ["FINISHED 1"], "b": ["DEPLOYING 2", "SCHEDULED 1"], "p": ["FINISHED 1"], "d": []}
     assert (shard.job.restarts, shard.job.failed, shard.job.recomputed) == (0, 0, 0), "it is no failure"
-    assert describe(None, shard.job)["rescaled"] == {"d": 2}
+    assert describe(None, shard.job).json_value()["rescaled"] == {"d": 2}
 
 
 def test_a_producer_by_hash_of_a_changed_vertex_runs_again_for_it_hands_on_other_shares() -> None:
@@ -122,7 +122,8 @@ def test_subtasks_are_created_when_the_job_is_rescaled_and_what_stays_was_create
     word(shard, "a2", "CANCELED")
     shard.now = 3000
     shard.offer("c1")
-    shown = {task["task"]: [each.get("created_ms") for each in task["subtasks"]] for task in describe(None, shard.job)["tasks"]}
+    tasks = describe(None, shard.job).json_value()["tasks"]
+    shown = {task["task"]: [each.get("created_ms") for each in task["subtasks"]] for task in tasks}
     assert (shown["a"], shown["b"], shown["p"]) == ([1000], [2000, 2000], [1000])
 
 

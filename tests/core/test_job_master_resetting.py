@@ -170,7 +170,7 @@ def test_a_full_restart_runs_all_subtasks_again_after_one_failure() -> None:
     assert kinds(shard(Ticked(), ""))[0] == "resource-manager RequestSlots 4"
     shard.offer("b0", "b1", "b2", "b3")
     assert states(shard) == {task: ["DEPLOYING 2"] for task in "abcd"}
-    assert describe(None, shard.job)["restarts"] == 1
+    assert describe(None, shard.job).json_value()["restarts"] == 1
 
 
 def test_a_lost_task_manager_restarts_all_of_a_job_whose_restarts_are_full() -> None:

@@ -83,13 +83,13 @@ def test_an_edge_is_told_once_all_of_its_writers_have_finished(shard: Shard) -> 
         bytes=72 * M, bytes_in_all=72 * M + 32_000, heaviest=[{"key": ["17"], "rows": 8_800_000}],
     )  # fmt: skip
     assert kinds(said).index("event EdgeSkewed") > kinds(said).index("event AttemptStateChanged FINISHED")
-    assert describe(None, shard.job)["skewed"] == [edge.json_value()]
+    assert describe(None, shard.job).json_value()["skewed"] == [edge.json_value()]
 
 
 def test_an_even_edge_is_not_told(shard: Shard) -> None:
     shard.told("a1", "FINISHED", **report(0, 8 * M, M, M))
     assert not told(shard.told("a2", "FINISHED", **report(8 * M, 0, 8 * M, 8 * M))), "together they are even"
-    assert "skewed" not in describe(None, shard.job)
+    assert "skewed" not in describe(None, shard.job).json_value()
 
 
 def test_who_has_few_rows_reports_nothing_and_counts(shard: Shard) -> None:

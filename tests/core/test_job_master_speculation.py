@@ -18,7 +18,7 @@ from services.job_master.core.execution_graph import describe
 from services.job_master.core.plans import plan_of
 from services.job_master.core.publication import publish_sinks
 from services.job_master.core.state import Settings, State, Task, check
-from tests.core.of_job_master import RM, TM, USER, Shard, kinds
+from tests.core.of_job_master import RM, TM, USER, Shard, kinds, undeclared
 
 OTHER = "task-manager/t2"
 RULE = {"baseline_ratio": 0.5, "baseline_multiplier": 2, "baseline_lower_bound_ms": 1000}
@@ -129,8 +129,9 @@ def test_a_second_attempt_runs_on_another_task_manager_alone() -> None:
     ]  # fmt: skip
     assert said(shard.told("r2", "RUNNING", "j/1-b/2/1.2")) == [(2, 2, "RUNNING", 1)]
     assert (row(shard).attempt, row(shard).state.value, shard.job.status) == (1, "RUNNING", JobStatus.RUNNING)
-    detail = describe(plan_of(shard.state, shard.job), shard.job)
-    assert JobDetail.model_validate(detail).json_value() == detail
+    found = describe(plan_of(shard.state, shard.job), shard.job)
+    detail = found.json_value()
+    assert JobDetail.model_validate(detail).json_value() == detail and not [*undeclared(found)]
     subtask = detail["tasks"][1]["subtasks"][2]
     assert subtask["concurrent_attempts"] == [{
         "attempt": 2, "state": "RUNNING", "task_manager": "t2", "created_ms": 3_900, "scheduled_ms": 3_900, "deployed_ms": 3_900,

@@ -11,6 +11,7 @@ from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import folder_name
 from millrace.core.messages.base import parsed, written
+from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.origins import origin_shown
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
@@ -146,13 +147,15 @@ def task_folder(plan: Plan, task: str) -> str:
     return "plan" if task == PLAN_TASK else folder_name(plan.tasks[task])
 
 
-def describe(plan: Plan | None, job: Job) -> dict[str, Any]:
-    """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. At most SHOWN_BYTES [R15]."""
+def describe(plan: Plan | None, job: Job) -> JobDetail:
+    """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. At most SHOWN_BYTES [R15].
+
+    It is made as JSON, for its length is looked at several times, and that of models costs three times as much."""
     for most, whole in SHOWN_SUBTASKS:
         found = _describe(plan, job, most, whole)
         if len(json.dumps(found, ensure_ascii=False).encode()) <= SHOWN_BYTES:
             break
-    return found
+    return JobDetail.model_validate(found)
 
 
 def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from millrace.core.jobgraph.rescale import with_parallelism
 from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
 from millrace.core.messages.effects import SinkPublished
-from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import (
     CancelStartedJob,
     DescribeStartedJob,
@@ -194,8 +193,7 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
             expected_ms=job.expected_ms,
             running_ms=job.running_ms or None,
         )
-        detail = describe(plan_of(state, job), job)
-        reply = JobDescribed(correlation=body.correlation, summary=summary, detail=JobDetail.model_validate(detail))
+        reply = JobDescribed(correlation=body.correlation, summary=summary, detail=describe(plan_of(state, job), job))
     yield from answered(body.reply_to, body.number, reply)
 
 

@@ -13,6 +13,7 @@ from millrace.core.jobgraph.specs import RESULT_ROWS, sink_name, staged_by
 from millrace.core.machine import Do, Output
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.messages.effects import PublishSink
+from millrace.core.messages.execution import ResultParts
 
 from .execution_graph import kept_progress
 from .state import Job
@@ -147,42 +148,43 @@ def all_published(job: Job) -> bool:
     return all(job.sinks.values())
 
 
-def _bounded(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def result(job: Job) -> ResultRows | ResultParts | None:
+    """The job's result, its subtasks' parts one after the other, at most RESULT_ROWS rows and RESULT_BYTES where inline.
+
+    A part that was too large for a message is named by its path on the blob server.
+    """
+    parts = [job.results[index] for index in sorted(job.results)]
+    if not parts:
+        return None
+    if any(part.path is not None for part in parts):
+        return ResultParts(parts=_bounded(parts))
+    first, rows = parts[0], [row for part in parts for row in part.rows or ()]
+    kept, size = 0, _bytes([first.columns, first.types])
+    if size > RESULT_BYTES:
+        return ResultRows(columns=[], types=[], rows=[], truncated=True)
+    for row in rows[:RESULT_ROWS]:
+        size += _bytes(row)
+        if size > RESULT_BYTES:
+            break
+        kept += 1
+    cut = len(rows) > kept or any(part.truncated for part in parts)
+    return ResultRows(columns=first.columns, types=first.types, rows=rows[:kept], truncated=cut)
+
+
+def _bounded(parts: list[ResultRows]) -> list[ResultRows]:
     """The parts that fit into RESULT_BYTES, those by path as just that; the last one is marked if some are left out."""
-    kept: list[dict[str, Any]] = []
+    kept: list[ResultRows] = []
     size = 0
     for part in parts:
-        short = {"path": part["path"]} if "path" in part else part
-        size += len(json.dumps(short, ensure_ascii=False).encode())
+        short = part if part.path is None else ResultRows(path=part.path)
+        size += _bytes(short.json_value())
         if size > RESULT_BYTES:
-            kept[-1:] = [{**last, "truncated": True} for last in kept[-1:]]
+            kept[-1:] = [last.model_copy(update={"truncated": True}) for last in kept[-1:]]
             break
         kept.append(short)
     return kept
 
 
-def result(job: Job) -> dict[str, Any] | None:
-    """The job's result, its subtasks' parts one after the other, at most RESULT_ROWS rows and RESULT_BYTES where inline.
-
-    A part that was too large for a message is named by its path on the blob server.
-    """
-    parts = [job.results[index].json_value() for index in sorted(job.results)]
-    if not parts:
-        return None
-    if any("path" in part for part in parts):
-        return {"parts": _bounded(parts)}
-    rows = [row for part in parts for row in part["rows"]]
-    kept, size = 0, len(json.dumps([parts[0]["columns"], parts[0]["types"]], ensure_ascii=False).encode())
-    if size > RESULT_BYTES:
-        return {"columns": [], "types": [], "rows": [], "truncated": True}
-    for row in rows[:RESULT_ROWS]:
-        size += len(json.dumps(row, ensure_ascii=False).encode())
-        if size > RESULT_BYTES:
-            break
-        kept += 1
-    return {
-        "columns": parts[0]["columns"],
-        "types": parts[0]["types"],
-        "rows": rows[:kept],
-        "truncated": len(rows) > kept or any(part.get("truncated") for part in parts),
-    }
+def _bytes(value: Any) -> int:
+    """How long it is as JSON."""
+    return len(json.dumps(value, ensure_ascii=False).encode())

@@ -18,7 +18,7 @@ from millrace.core.messages.events import (
     JobWaiting,
     SubtasksKept,
 )
-from millrace.core.messages.execution import JobDetail, SkewedEdge, TaskInput, TaskOutline
+from millrace.core.messages.execution import SkewedEdge, TaskInput, TaskOutline
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.messages.progress import AttemptProgress
 from millrace.core.messages.requirements import Rescale
@@ -143,8 +143,8 @@ def report_status(job: Job, at_ms: AtMs) -> Iterator[Output]:
 
 def job_ended(job: Job, plan: Plan | None) -> Say:
     """The Dispatcher is sent this at each of its births until it answers JobRetired [R10]."""
-    detail = describe(plan, job) | {"result": publication.result(job)}
-    room = OUTPUT_BYTES_MAX - bytes_of(detail) - FIXED_BYTES
+    detail = describe(plan, job).model_copy(update={"result": publication.result(job)})
+    room = OUTPUT_BYTES_MAX - bytes_of(detail.json_value()) - FIXED_BYTES
     return Say(
         DISPATCHER,
         JobEnded(
@@ -153,7 +153,7 @@ def job_ended(job: Job, plan: Plan | None) -> Say:
             status=job.status.value,  # type: ignore[arg-type]  # one of ENDED_JOB
             cause=job.cause,
             ended_ms=job.ended_ms,
-            archive=JobDetail.model_validate(detail),
+            archive=detail,
             running_ms=job.running_ms or None,
             kept=left_by(job, plan, room),
         ),
