@@ -10,6 +10,7 @@ from millrace.core.cluster import place_of, short
 from millrace.core.faults import fault
 from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import CleanJob, StoredJob, type_of
+from millrace.core.states import JobStatus
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage.store import Storage
@@ -117,7 +118,7 @@ def _forgotten(
     of = [path for path in archives if stands is None or path.split("/")[2] == stands.acceptance]
     if not of:
         assert stands is not None, "it is known by its key or by its archive"
-        lost = {"state": "clean", "graph": None, "status": "FAILED", "ended_ms": stands.accepted_ms, "cause": LOST}
+        lost = {"state": "clean", "graph": None, "status": JobStatus.FAILED.value, "ended_ms": stands.accepted_ms, "cause": LOST}
         return stands.model_copy(update=lost)
     kept = json.loads(storage.get(of[-1]))
     return StoredJob(

@@ -12,6 +12,7 @@ from millrace.core.messages.client import InspectedAttempt, SlotDescribed
 from millrace.core.messages.execution import JobOrigin, SkewedEdge
 from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
 from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
+from millrace.core.states import ClosingStepShown
 
 from .problems import Mistake
 
@@ -193,7 +194,7 @@ class LeaderRow(Shape):
 class ShutDownState(Shape):
     """How far the cluster's end is."""
 
-    step: Literal["SUSPENDING", "RELEASING", "ENDING"]
+    step: ClosingStepShown
     """Jobs are suspended; then TaskManagers are stopped; then the services end."""
     since_ms: int
     live: int

@@ -13,7 +13,7 @@ from millrace.core import states
 
 TOP = Path(__file__).resolve().parents[2]
 HOME = TOP / "shared/millrace/core/states.py"
-ENUMS = (states.JobStatus, states.ExecutionState, states.SlotState, states.AttemptState)
+ENUMS = (states.JobStatus, states.ExecutionState, states.SlotState, states.AttemptState, states.StoredState, states.ClosingStep)
 WORDS = {each.value for enum in ENUMS for each in enum} | set(get_args(states.JobState))
 
 
@@ -55,6 +55,8 @@ def test_no_other_module_lists_the_words_of_states() -> None:
         (states.EXECUTION_TRANSITIONS, states.ExecutionState, set()),
         (states.SLOT_TRANSITIONS, states.SlotState, {states.SlotState.PENDING}),
         (states.ATTEMPT_TRANSITIONS, states.AttemptState, set()),
+        (states.STORED_TRANSITIONS, states.StoredState, set()),
+        (states.CLOSING_TRANSITIONS, states.ClosingStep, set()),
     ],
 )
 def test_a_table_has_every_state_and_the_ends_are_where_nothing_follows(transitions, enum, elsewhere) -> None:
@@ -71,11 +73,15 @@ def test_the_types_of_messages_have_the_same_words_as_the_enums() -> None:
     assert set(get_args(states.SlotStateFreed)) == set(states.SLOT_TRANSITIONS) - set(states.WITH_ALLOCATION)
     assert set(get_args(states.SlotStateShown)) < set(states.SLOT_TRANSITIONS)
     assert set(get_args(states.AttemptStateReported)) < set(states.ExecutionState)
+    assert get_args(states.StoredStateWritten) == (*(each.value for each in states.StoredState),)
+    assert get_args(states.ClosingStepShown) == (*(each.value for each in states.ClosingStep),)
     for check, (old, new) in (
         (states.check_job, (states.JobStatus.FINISHED, states.JobStatus.RUNNING)),
         (states.check_execution, (states.ExecutionState.CREATED, states.ExecutionState.RUNNING)),
         (states.check_slot, (states.SlotState.FREE, states.SlotState.ACTIVE)),
         (states.check_attempt, (states.AttemptState.FINISHED, states.AttemptState.RUNNING)),
+        (states.check_stored, (states.StoredState.CLEAN, states.StoredState.DIRTY)),
+        (states.check_closing, (states.ClosingStep.ENDING, states.ClosingStep.SUSPENDING)),
     ):
         with pytest.raises(AssertionError, match=f"{old.value} .* {new.value}"):
             check(old, new)

@@ -20,10 +20,12 @@ from millrace.core.messages import effects, graphs, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.states import (
     ATTEMPT_TRANSITIONS,
+    CLOSING_TRANSITIONS,
     EXECUTION_TRANSITIONS,
     JOB_TRANSITIONS,
     RECOVERY_TRANSITIONS,
     SLOT_TRANSITIONS,
+    STORED_TRANSITIONS,
     WORKER_TRANSITIONS,
 )
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
@@ -122,6 +124,14 @@ def attempt_states() -> str:
 
 def recovery_states() -> str:
     return _states(RECOVERY_TRANSITIONS, diagram=False)
+
+
+def stored_states() -> str:
+    return _states(STORED_TRANSITIONS, diagram=False)
+
+
+def closing_steps() -> str:
+    return _states(CLOSING_TRANSITIONS, diagram=False)
 
 
 def roles() -> str:
@@ -278,6 +288,8 @@ TABLES = {
     "attempt states": attempt_states,
     "roles": roles,
     "recovery states": recovery_states,
+    "stored states": stored_states,
+    "closing steps": closing_steps,
     "presence states": presence_states,
     "common settings": settings_common,
     "settings": settings_own,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from millrace.core.clocks import after
 from millrace.core.machine import Do, Envelope, Output, Say
 from millrace.core.messages import client, effects, jobs
-from millrace.core.states import INITIALIZING, JobStatus
+from millrace.core.states import INITIALIZING, ClosingStep, JobStatus, check_closing
 from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
 
 from . import starting
@@ -40,7 +40,7 @@ def shut_down_cluster(state: State, request: client.ShutDownCluster, envelope: E
             return
         yield from _begin(state, envelope)
     assert state.closing is not None
-    if request.wait and state.closing.step != "ENDING":
+    if request.wait and state.closing.step is not ClosingStep.ENDING:
         if len(state.closing.awaiting) >= AWAITING_MOST:
             yield from refuse(request, "busy", f"{AWAITING_MOST} requests wait for the end already; try again")
         else:
@@ -61,7 +61,7 @@ def _begin(state: State, envelope: Envelope) -> Outputs:
 
 def suspend(state: State, closing: Closing, scope: str) -> Outputs:
     """Has a shard suspend its jobs; a new life of one, too, which may have slots left of the life before."""
-    if closing.step == "SUSPENDING":
+    if closing.step is ClosingStep.SUSPENDING:
         closing.shards[scope] = None
     if scope in state.received_from:
         yield Say(scope, jobs.SuspendJobs())
@@ -78,16 +78,22 @@ def advance(state: State, envelope: Envelope) -> Outputs:  # [R34]
     closing, now_ms = state.closing, envelope.now_ms
     if closing is None:
         return
-    if closing.step == "SUSPENDING" and (not closing.shards or now_ms >= closing.due_ms):
-        closing.step, closing.due_ms = "RELEASING", after(now_ms, RELEASE_MS)
+    if closing.step is ClosingStep.SUSPENDING and (not closing.shards or now_ms >= closing.due_ms):
+        _move(closing, ClosingStep.RELEASING)
+        closing.due_ms = after(now_ms, RELEASE_MS)
         closing.silent += closing.shards
-    if closing.step == "RELEASING":
+    if closing.step is ClosingStep.RELEASING:
         if closing.workers == 0 or now_ms >= closing.due_ms:
             closing.silent += [RESOURCE_MANAGER] if closing.workers is None else []
-            closing.step = "ENDING"
+            _move(closing, ClosingStep.ENDING)
             yield from _end(state, closing)
         elif not closing.number or now_ms >= after(closing.asked_ms, ASK_MS):
             yield from _release(state, closing, envelope)
+
+
+def _move(closing: Closing, step: ClosingStep) -> None:
+    check_closing(closing.step, step)
+    closing.step = step
 
 
 def _release(state: State, closing: Closing, envelope: Envelope) -> Outputs:
@@ -126,7 +132,7 @@ def reopen(state: State) -> Outputs:
 def shown(state: State, closing: Closing) -> client.ShutDown:
     resting = (JobStatus.SUSPENDED, INITIALIZING)
     return client.ShutDown(
-        step=closing.step,
+        step=closing.step.value,
         since_ms=closing.since_ms,
         live=len(state.live),
         suspended=sum(job.status in resting for job in state.live.values()),

@@ -20,6 +20,7 @@ from millrace.core.machine import (
 )
 from millrace.core.messages import effects, graphs, jobs
 from millrace.core.messages.records import Client
+from millrace.core.states import ClosingStep
 from millrace.core.topics import DISPATCHER, Topology
 
 from . import (
@@ -93,5 +94,5 @@ class Dispatcher:
 
     def is_idle(self, state: State) -> bool:
         if state.closing is not None:
-            return state.closing.step == "ENDING"
+            return state.closing.step is ClosingStep.ENDING
         return not (state.live or state.lookups or state.starts_to_send or state.asked or state.listings or state.schedule_requests)

@@ -12,7 +12,7 @@ from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.messages.jobs import JobEnded
-from millrace.core.states import Recovery
+from millrace.core.states import Recovery, StoredState, check_stored
 
 from .state import EndedJob, LiveJob, Settings, State
 
@@ -81,6 +81,7 @@ def kept_until_ms(ended: JobEnded, settings: Settings) -> int | None:
 
 def tombstone(stored: StoredJob) -> StoredJob:  # [R18]
     """What stays when all is cleaned up: enough to answer from, and to recognize a late repeat."""
+    check_stored(StoredState(stored.state), StoredState.CLEAN)
     return stored.model_copy(update={"state": "clean", "staging": [], "graph": None})
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.machine import beside, formerly
@@ -15,7 +15,7 @@ from millrace.core.messages.client import JobSummary, ListJobDetails, RunSchedul
 from millrace.core.messages.execution import TimeSpent
 from millrace.core.messages.jobs import Query
 from millrace.core.messages.schedules import Scheduled
-from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus, Recovery
+from millrace.core.states import ENDED_JOB, INITIALIZING, ClosingStep, JobStatus, Recovery
 from millrace.core.topics import RESOURCE_MANAGER, Topology
 
 
@@ -159,7 +159,7 @@ class Closing:
     since_ms: AtMs
     due_ms: NowMs
     """When it goes on without those who have not answered."""
-    step: Literal["SUSPENDING", "RELEASING", "ENDING"] = "SUSPENDING"
+    step: ClosingStep = ClosingStep.SUSPENDING
     shards: dict[str, None] = field(default_factory=dict)
     """Scopes whose attempts may still run."""
     number: int = 0

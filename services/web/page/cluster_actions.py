@@ -15,7 +15,7 @@ from millrace.cli.times import length_ms
 from millrace.client import MillraceError
 from millrace.core.messages.blocklist import HOST_PATTERN
 from millrace.core.messages.client import ShutDown
-from millrace.core.states import ENDED_JOB
+from millrace.core.states import ENDED_JOB, ClosingStep
 
 from ..api.asking import known_alone
 from ..commands import Commands, may_be_done
@@ -29,7 +29,8 @@ HOME = f"{PREFIX}/taskmanagers"
 REASON_MOST = 200
 HostQuery = Annotated[str, Query(max_length=255)]
 STEPS = {
-    "SUSPENDING": "jobs are being suspended", "RELEASING": "TaskManagers are being stopped", "ENDING": "the services end now",
+    ClosingStep.SUSPENDING: "jobs are being suspended", ClosingStep.RELEASING: "TaskManagers are being stopped",
+    ClosingStep.ENDING: "the services end now",
 }  # fmt: skip
 
 
@@ -216,7 +217,7 @@ def _far(seen: ShutDown, stack: str) -> list[tuple[str, str, str]]:
     silent = f"of {', '.join(seen.silent)}: attempts of its jobs may still run" if seen.silent else ""
     waits = f"of the provider {'is' if seen.workers == 1 else 'are'} not stopped yet" if seen.workers else ""
     return [
-        ("Now", STEPS[seen.step], "wait"),
+        ("Now", STEPS[ClosingStep(seen.step)], "wait"),
         (count(seen.live, "job"), f"{'is' if seen.live == 1 else 'are'} kept, {seen.suspended} suspended so far", "ok"),
         (count(seen.workers, "TaskManager"), waits, "wait"),
         ("No answer", silent, "bad"),

@@ -1,4 +1,4 @@
-"""The states of jobs, subtasks, slots, attempts and leaders, and which may follow which. No other module lists these words.
+"""The states of jobs, subtasks, slots, attempts, leaders and the cluster's end, and which may follow which. No other module lists these.
 
 The tables are the specification: a change that is not in them is a broken assertion. The enums are strings, so what was read from JSON
 is compared with their members; what is written is a member's `value`. `Literal` types are for messages, which hold plain strings.
@@ -184,6 +184,40 @@ RECOVERY_TRANSITIONS = {
 }
 
 
+class StoredState(str, Enum):
+    """State of a job's key in etcd. A restored etcd gets what the Dispatcher's log has, whatever stands there."""
+
+    ACCEPTED = "accepted"  # with its graph
+    DIRTY = "dirty"  # ended; what it leaves is to be deleted
+    CLEAN = "clean"  # a tombstone
+
+
+_K = StoredState
+STORED_TRANSITIONS: dict[StoredState, tuple[StoredState, ...]] = {
+    _K.ACCEPTED: (_K.DIRTY,),
+    _K.DIRTY: (_K.CLEAN,),
+    _K.CLEAN: (),
+}
+StoredStateWritten = Literal["accepted", "dirty", "clean"]
+
+
+class ClosingStep(str, Enum):
+    """How far the cluster's end is. Each step ends when it is done, or its time is up."""
+
+    SUSPENDING = "SUSPENDING"  # JobMasters suspend their jobs
+    RELEASING = "RELEASING"  # the provider stops its TaskManagers
+    ENDING = "ENDING"  # it is written into etcd, where each service reads it
+
+
+_C = ClosingStep
+CLOSING_TRANSITIONS: dict[ClosingStep, tuple[ClosingStep, ...]] = {
+    _C.SUSPENDING: (_C.RELEASING,),
+    _C.RELEASING: (_C.ENDING,),
+    _C.ENDING: (),
+}
+ClosingStepShown = Literal["SUSPENDING", "RELEASING", "ENDING"]
+
+
 class Role(Enum):
     """What a replica of a scope is. Only the one that leads speaks for the scope. How it changes: `core/election.py:TRANSITIONS`."""
 
@@ -215,3 +249,11 @@ def check_attempt(old: AttemptState, new: AttemptState) -> None:
 
 def check_recovery(old: Recovery, new: Recovery) -> None:
     assert new in RECOVERY_TRANSITIONS[old], f"a recovery does not go from {old.value} to {new.value}"
+
+
+def check_stored(old: StoredState, new: StoredState) -> None:
+    assert new in STORED_TRANSITIONS[old], f"a job's key does not go from {old.value} to {new.value}"
+
+
+def check_closing(old: ClosingStep, new: ClosingStep) -> None:
+    assert new in CLOSING_TRANSITIONS[old], f"the end of a cluster does not go from {old.value} to {new.value}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..states import JobState, JobStatus
+from ..states import ClosingStepShown, JobState, JobStatus
 from .attempts import Fault
 from .base import JOB_ID_PATTERN as JOB_ID_PATTERN
 from .base import JOB_ID_RULE as JOB_ID_RULE
@@ -447,7 +447,7 @@ class ClusterDeregistered(Reply):
 class ShutDown(Part):
     """How far the cluster's end is."""
 
-    step: Literal["SUSPENDING", "RELEASING", "ENDING"]
+    step: ClosingStepShown
     """Jobs are suspended; then TaskManagers are stopped; then the services end."""
     since_ms: int
     live: int

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ..states import StoredStateWritten
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty, unless_set
@@ -45,7 +46,7 @@ def type_of(effect: str) -> str:
 class StoredJob(Part):
     """The value of `jobs/<id>` in etcd, through its whole life [R18]: accepted, then ended (dirty, clean), then a tombstone."""
 
-    state: Literal["accepted", "dirty", "clean"]
+    state: StoredStateWritten
     digest: str
     """SHA-256 of the submitted graph: tells the same submission from another one under the same id."""
     acceptance: str
