@@ -124,7 +124,9 @@ FAULTS: dict[tuple[str, bool], Row] = {
 
 
 def fault(kind: FaultKind, message: str, *, retryable: bool = False, **more: Any) -> Fault:
-    """The one constructor of faults but those of a slot, which has its own. `more`: fields of Fault."""
+    """The one constructor of faults but those of a slot: the Python that runs there is the user's, and may have neither Millrace nor
+    pydantic. That one is `slot/common/faults.py:fault`, whose faults become this model when its TaskManager reads them. A test holds both
+    to FAULTS. `more`: fields of Fault."""
     assert (kind, retryable) in FAULTS, f"{kind}, retryable {retryable}: no such fault"
     return Fault.model_validate({"kind": kind, "retryable": retryable, "message": message, **more})
 

@@ -31,7 +31,8 @@ JVM_LOST = "JVM_LOST"
 
 
 def fault(kind: FaultKind, message: str, *, retryable: bool = False, condition: str | None = None, detail: str = "") -> Fault:
-    """The one constructor of faults in a slot, as `millrace.core.faults:fault` is elsewhere. What more is known is put in afterwards."""
+    """The one constructor of faults in a slot, where nothing of Millrace can be imported; elsewhere it is `millrace.core.faults:fault`.
+    What more is known is put in afterwards."""
     return {
         "kind": kind,
         "retryable": retryable,
