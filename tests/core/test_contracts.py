@@ -166,7 +166,8 @@ def test_who_is_said_to_say_a_reply_says_it() -> None:
     for body, senders in ((c.body, c.senders) for c in CONTRACTS.values() if c.topic == "client.replies"):
         for service in (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER):
             core = services / service.replace("-", "_") / "core"
-            named = any(re.search(rf"\b{body.__name__}\b", file.read_text()) for file in core.glob("*.py"))
+            says = rf"\b{body.__name__}\b" + (r"|\banswering(\.| import .*\b)refuse\b" if body is client.RequestRefused else "")
+            named = any(re.search(says, file.read_text()) for file in core.glob("*.py"))
             assert named == (service in senders), f"{body.__name__} is {'' if named else 'not '}in the code of {service}"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from millrace.core.answering import answered
+from millrace.core.answering import refuse
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, PassedOver, Say
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.client import RequestRefused
 from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.jobs import DeclareAgain, JobQuestion, StartJob, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, TaskStateChanged
@@ -31,8 +30,7 @@ def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterat
     record = body.body
     if isinstance(record, JobQuestion):
         reason = f"a fault of Millrace in handling this request: {body.error}"
-        refused = RequestRefused(correlation=record.correlation, kind="internal", reason=reason)
-        yield from answered(record.reply_to, record.number, refused)
+        yield from refuse(record, "internal", reason)
         return
     if isinstance(record, StartJob):
         yield from lifecycle.forget_other(state, record)

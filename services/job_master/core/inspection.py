@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.core.answering import answered
+from millrace.core.answering import answered, refuse
 from millrace.core.clocks import after
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.client import InspectedAttempt, JobReported, RequestRefused
+from millrace.core.messages.client import InspectedAttempt, JobReported
 from millrace.core.messages.events import AttemptProgressing, AttemptsProgressing
 from millrace.core.messages.jobs import ReportStartedJob
 from millrace.core.messages.progress import AttemptStatus, ReportOrder
@@ -51,7 +51,7 @@ def on_report_started_job(state: State, body: ReportStartedJob, envelope: Envelo
     """Asks the attempts on all their TaskManagers; the client is answered when they have answered, or are late."""
     job = state.jobs.get(body.job)
     if job is None:
-        yield from answered(body.reply_to, body.number, has_ended(body))
+        yield from has_ended(body)
         return
     running = _running(state, job, body.task, body.subtask)
     if not running:
@@ -60,7 +60,7 @@ def on_report_started_job(state: State, body: ReportStartedJob, envelope: Envelo
         return
     if len(state.inspections) >= FORWARDED_MOST:
         reason = f"{FORWARDED_MOST} requests wait for attempts' answers already; try again"
-        yield from answered(body.reply_to, body.number, RequestRefused(correlation=body.correlation, kind="busy", reason=reason))
+        yield from refuse(body, "busy", reason)
         return
     some = dict(list(running.items())[:ATTEMPTS_MOST])
     state.inspected += 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from millrace.core.answering import answered
+from millrace.core.answering import answered, refuse
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLANNER
 from millrace.core.jobgraph.rescale import with_parallelism
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
+from millrace.core.messages.client import JobDescribed, JobSummary
 from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.jobs import (
     CancelStartedJob,
@@ -176,28 +176,26 @@ def _forget_job(state: State, job: Job) -> Iterator[Output]:
 
 def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: Envelope) -> Iterator[Output]:
     job = state.jobs.get(body.job)
-    reply: Reply
     if job is None:
-        reply = has_ended(body)
-    else:
-        if job.status not in ENDED_JOB:
-            spend(job, envelope.at_ms)
-        summary = JobSummary(
-            job=job.id,
-            name=job.graph.get("name", ""),
-            status=job.status.value,
-            accepted_ms=job.accepted_ms,
-            ended_ms=job.ended_ms or None,
-            waiting=job.waiting,
-            position=job.position,
-            expected_ms=job.expected_ms,
-            running_ms=job.running_ms or None,
-        )
-        reply = JobDescribed(correlation=body.correlation, summary=summary, detail=describe(plan_of(state, job), job))
+        yield from has_ended(body)
+        return
+    if job.status not in ENDED_JOB:
+        spend(job, envelope.at_ms)
+    summary = JobSummary(
+        job=job.id,
+        name=job.graph.get("name", ""),
+        status=job.status.value,
+        accepted_ms=job.accepted_ms,
+        ended_ms=job.ended_ms or None,
+        waiting=job.waiting,
+        position=job.position,
+        expected_ms=job.expected_ms,
+        running_ms=job.running_ms or None,
+    )
+    reply = JobDescribed(correlation=body.correlation, summary=summary, detail=describe(plan_of(state, job), job))
     yield from answered(body.reply_to, body.number, reply)
 
 
-def has_ended(body: JobQuestion) -> RequestRefused:
+def has_ended(body: JobQuestion) -> Iterator[Output]:
     """Answers a question about a job that is live no more."""
-    reason = f"the job {body.job} has just ended: ask again"
-    return RequestRefused(correlation=body.correlation, kind="not_found", reason=reason)
+    return refuse(body, "not_found", f"the job {body.job} has just ended: ask again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from millrace.core import answering
 from millrace.core.answering import answered
 from millrace.core.bounded import fitting
 from millrace.core.machine import Envelope, Output, Say
@@ -12,7 +13,6 @@ from millrace.core.messages.client import (
     ClusterOverview,
     Provided,
     Reply,
-    RequestRefused,
     SlotInfo,
     TaskManagerInfo,
     TaskManagersListed,
@@ -43,7 +43,7 @@ def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
 def refuse(body: Query, error: str) -> Iterator[Output]:
     """A query whose handling ended processes."""
     reason = f"a fault of Millrace in handling this request: {error}"
-    yield from answered(body.reply_to, body.number, RequestRefused(correlation=body.correlation, kind="internal", reason=reason))
+    yield from answering.refuse(body, "internal", reason)
 
 
 def _overview(state: State, body: Query) -> ClusterOverview:

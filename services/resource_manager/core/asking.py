@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.core.answering import answered
+from millrace.core.answering import refuse
 from millrace.core.clocks import NowMs, after
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.client import RequestRefused
+from millrace.core.messages.client import RefusalKind
 from millrace.core.messages.jobs import AskTaskManager, QuestionAnswered
 from millrace.core.messages.slots import AnswerClient, ClientAnswered
 from millrace.core.timing import FORWARDED_MOST, INSPECTION_ANSWER_MS
@@ -65,15 +65,6 @@ def answer_lost(state: State, name: str, reason: str) -> Outputs:
         yield from _answer_without(state, number, "not_found", f"TaskManager {name} is not registered any more: {reason}")
 
 
-def refuse(body: AskTaskManager, kind: str, reason: str) -> Outputs:
-    return _refuse(Asked(body.task_manager, body.reply_to, body.correlation, body.number), kind, reason, None)
-
-
-def _answer_without(state: State, number: int, kind: str, reason: str) -> Outputs:
+def _answer_without(state: State, number: int, kind: RefusalKind, reason: str) -> Outputs:
     asked = state.asked.pop(number)
-    return _refuse(asked, kind, reason, task_manager_scope(asked.task_manager))
-
-
-def _refuse(asked: Asked, kind: str, reason: str, silent: str | None) -> Outputs:
-    refusal = RequestRefused.model_validate({"correlation": asked.correlation, "kind": kind, "reason": reason, "silent": silent})
-    return answered(asked.reply_to, asked.number, refusal)
+    return refuse(asked, kind, reason, task_manager_scope(asked.task_manager))

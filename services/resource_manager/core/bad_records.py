@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from millrace.core.answering import refuse
 from millrace.core.clocks import after
 from millrace.core.machine import Envelope, Output, PassedOver, Say
 from millrace.core.messages.blocklist import AskBlocklist
@@ -13,7 +14,7 @@ from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, JobQu
 from millrace.core.messages.slots import SlotFreed
 from millrace.core.timing import registration_ms
 
-from . import answers, asking, blocklist, providing, requests, shards, slot_manager, workers
+from . import answers, blocklist, providing, requests, shards, slot_manager, workers
 from .state import State, shard_of
 
 Outputs = Iterator[Output]
@@ -71,7 +72,7 @@ def _worker_stopped(state: State, body: WorkerStopped, error: str, envelope: Env
 
 def _ask_task_manager(state: State, body: AskTaskManager, error: str, envelope: Envelope) -> Outputs:
     if body.reply_to:
-        yield from asking.refuse(body, "internal", f"a fault of Millrace in handling this request: {error}")
+        yield from refuse(body, "internal", f"a fault of Millrace in handling this request: {error}")
 
 
 def _ask_blocklist(state: State, body: AskBlocklist, error: str, envelope: Envelope) -> Outputs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.core import answering
 from millrace.core.answering import answered
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Do, Envelope, Output, Publish, Say
@@ -23,7 +24,7 @@ from millrace.core.messages.blocklist import (
     HostUnblocked,
     TaskManagersBlocked,
 )
-from millrace.core.messages.client import Reply, RequestRefused
+from millrace.core.messages.client import RefusalKind, Reply
 from millrace.core.messages.effects import BlocklistRead, BlockStored, ReadBlocklist, StoreBlock
 from millrace.core.messages.events import BlocklistChanged
 from millrace.core.timing import INSPECTION_ANSWER_MS
@@ -96,9 +97,9 @@ def _await_etcd(state: State, body: AskBlocklist, envelope: Envelope) -> None:
         state.blocklist.due[number] = answer_by(state, envelope)
 
 
-def refuse(body: AskBlocklist, kind: str, reason: str, silent: str | None = None) -> Outputs:
-    reply = RequestRefused.model_validate({"correlation": body.correlation, "kind": kind, "reason": reason, "silent": silent})
-    return _answer(body, reply)
+def refuse(body: AskBlocklist, kind: RefusalKind, reason: str, silent: str | None = None) -> Outputs:
+    if body.reply_to:
+        yield from answering.refuse(body, kind, reason, silent)
 
 
 def _answer(body: AskBlocklist, reply: Reply) -> Outputs:

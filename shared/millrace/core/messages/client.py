@@ -239,13 +239,16 @@ class CancelAccepted(Reply):
     status: str
 
 
+RefusalKind = Literal["not_found", "conflict", "invalid", "busy", "internal"]
+
+
 class RequestRefused(Reply):
     """A request that is not answered otherwise. kind: not_found | conflict | invalid | busy (try again) | internal. `silent`: the part that
     would know more and has not answered in time."""
 
     type: Literal["RequestRefused"] = "RequestRefused"
     version: Literal[1] = 1
-    kind: Literal["not_found", "conflict", "invalid", "busy", "internal"]
+    kind: RefusalKind
     reason: str
     silent: str | None = None
     problems: Annotated[list[Problem], Field(exclude_if=lambda problems: not problems)] = empty(list)
