@@ -33,11 +33,22 @@ _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 
 
 def read(session: Any, edge: InputSpec) -> Any:
-    """The DataFrame of an input that other attempts published.
+    """The DataFrame of an input that other attempts published. Raises AttemptError EXCHANGE_LOST."""
+    schema = edge["schema"]
+    assert schema is not None, "only a chained input comes without"
+    folders = _whole(session, edge)
+    if not folders:
+        return frames.empty(session, schema)
+    reader = session._jsparkSession.read().schema(frames.java_schema(session, schema))
+    reader = reader.option("recursiveFileLookup", "true")  # no look for partition columns: these are just files
+    # A job may pass over bad files of its sources; of its exchange each row counts.
+    reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
+    return frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
 
-    Raises AttemptError EXCHANGE_LOST if a published folder is gone, or a file of it: no other attempt would find it. Who wrote it is run
-    again.
-    """
+
+def _whole(session: Any, edge: InputSpec) -> list[str]:
+    """The folders of an input that have files. Raises AttemptError EXCHANGE_LOST if a published folder is gone, or a file of it: no other
+    attempt would find it. Who wrote it is run again."""
     folders: list[str] = []
     gone: dict[str, str] = {}
     share, number = (f"{SHARE}={edge['share']}", edge["share"]) if edge["edge"] == "hash" else ("", 0)
@@ -56,24 +67,21 @@ def read(session: Any, edge: InputSpec) -> Any:
         elif found.number:
             folders.append(f"{folder.rstrip('/')}/{share}" if share else folder)
     if gone:
-        first, problem = next(iter(gone.items()))
-        more = f", and {len(gone) - 1} more like it" if len(gone) > 1 else ""
-        raise AttemptError(
-            "EXCHANGE_LOST",
-            f"Rows that a finished task handed on are gone: {first} {problem}{more}. Whoever wrote them runs again, up to"
-            " `moves_most` times in a job; see what deletes files below the cluster's storage",
-            kind="infrastructure",
-            lost=_listed(list(gone)),
-        )
-    schema = edge["schema"]
-    assert schema is not None, "only a chained input comes without"
-    if not folders:
-        return frames.empty(session, schema)
-    reader = session._jsparkSession.read().schema(frames.java_schema(session, schema))
-    reader = reader.option("recursiveFileLookup", "true")  # no look for partition columns: these are just files
-    # A job may pass over bad files of its sources; of its exchange each row counts.
-    reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
-    return frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
+        raise _lost(gone)
+    return folders
+
+
+def _lost(gone: dict[str, str]) -> AttemptError:
+    """gone: folder -> what is wrong with it."""
+    first, problem = next(iter(gone.items()))
+    more = f", and {len(gone) - 1} more like it" if len(gone) > 1 else ""
+    return AttemptError(
+        "EXCHANGE_LOST",
+        f"Rows that a finished task handed on are gone: {first} {problem}{more}. Whoever wrote them runs again, up to"
+        " `moves_most` times in a job; see what deletes files below the cluster's storage",
+        kind="infrastructure",
+        lost=_listed(list(gone)),
+    )
 
 
 def folders_of(edge: InputSpec) -> list[str]:
