@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar, cast
 
 from millrace.client import Millrace, NotFound, Refused, Unavailable
@@ -28,12 +27,11 @@ class Past(Millrace):
     """For any number of threads."""
 
     def __init__(self, view: View, storage: Storage) -> None:
-        self._view, self._files = view, StoredFiles(storage)
-        self._storage = storage
-        self._timeout_s, self._token = 0.0, ""
-        self._link = cast(Link, _Nobody())
-        self._closed, self._lock = threading.Event(), threading.Lock()
-        self._blobs = self._feed = None
+        super().__init__("", timeout_s=0.0)
+        self._view, self._storage, self._files = view, storage, StoredFiles(storage)
+
+    def _connect(self, bootstrap: str, options: Mapping[str, Any] | None) -> Link:
+        return cast(Link, _Nobody())
 
     def begin_submit(self, *args: Any, **more: Any) -> NoReturn:
         """Nobody would take it."""

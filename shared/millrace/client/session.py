@@ -49,9 +49,12 @@ class Session:
         kafka_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._timeout_s, self._token = timeout_s, token
-        self._link = Link(bootstrap, kafka_options, connect_s=min(5.0, timeout_s), delivery_s=timeout_s)
+        self._link = self._connect(bootstrap, kafka_options)
         self._closed = threading.Event()
         self._blobs: BlobClient | None = None
+
+    def _connect(self, bootstrap: str, options: Mapping[str, Any] | None) -> Link:
+        return Link(bootstrap, options, connect_s=min(5.0, self._timeout_s), delivery_s=self._timeout_s)
 
     def __enter__(self: S) -> S:
         return self
