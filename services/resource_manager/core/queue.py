@@ -1,9 +1,10 @@
 """The queue for slots: which jobs wait, why, and in which place; and what their shards are sent about that.
 
 That a job waits is sent at the next tick, for most jobs do not wait so long. That it waits no more is sent at once; changed places once
-a second to the first hundred, and to the others in turn. Nothing is sent of those that have their slots in a moment: where jobs are short,
-their places would be half of all records. All are counted once a second, and less often where more than ten thousand wait. After a flood of jobs a few are notified at each tick: each notification leads to three more records, and jobs that start would
-have to wait for those.
+a second to the first hundred, and to the others in turn. Nothing is sent of those that have their slots in a moment: where jobs are
+short, their places would be half of all records. All are counted once a second, and less often where more than ten thousand wait.
+After a flood of jobs a few are notified at each tick: each notification leads to three more records, and jobs that start would have to
+wait for those.
 """
 
 from __future__ import annotations
