@@ -250,6 +250,20 @@ def test_after_stop_a_script_gets_a_new_session(slot: Slot) -> None:
         """) == [4, False, False]
 
 
+def test_the_first_name_of_an_application_is_what_its_script_sees(slot: Slot) -> None:
+    """As in Spark: whoever asks first makes the context. The slot's own keeps its name."""
+    assert slot.value("""
+        spark = SparkSession.builder.getOrCreate()
+        [SparkSession.builder.appName(name).getOrCreate().sparkContext.appName for name in ("first", "second")]
+        """) == ["millrace", "millrace"]
+    attempt = slot.end(slot.start("""
+        from pyspark.sql import SparkSession
+        print([SparkSession.builder.appName(name).getOrCreate().sparkContext.appName for name in ("first", "second")])
+        """))  # fmt: skip
+    assert attempt.stdout == "['first', 'first']\n"
+    assert slot.value("[sc.appName, sc._jsc.sc().appName()]") == ["millrace", "millrace"]
+
+
 def test_a_script_may_make_its_context_itself_once(slot: Slot) -> None:
     attempt = slot.end(slot.start("""
         from pyspark import SparkConf, SparkContext

@@ -123,9 +123,10 @@ def test_static_settings_and_jars_get_a_jvm_of_their_own(slot: Slot) -> None:
     conf = {"spark.default.parallelism": "5", "spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "4"}
     code = f"""
         heap = sc._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
-        [sc.defaultParallelism, 600 < heap < 710, spark.conf.get("spark.sql.shuffle.partitions"), {find}]
+        [sc.defaultParallelism, 600 < heap < 710, spark.conf.get("spark.sql.shuffle.partitions"), {find}, sc._jsc.sc().appName()]
         """
-    assert slot.value(code, conf=conf, files={"mine.jar": jar.getvalue()}) == [5, True, "4", "mine.jar!/of/mine.txt"]
+    expected = [5, True, "4", "mine.jar!/of/mine.txt", "job-1: script"]
+    assert slot.value(code, conf=conf, files={"mine.jar": jar.getvalue()}) == expected
     seen = [event["is"] for event in slot.seen if event["is"] != "progress"]  # which comes where it takes long
     assert seen == ["replacing", "running", "ended", "replacing", "ready"]
     assert slot.seen[0]["attempt"] == slot.seen[1]["attempt"]

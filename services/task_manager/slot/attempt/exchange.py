@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, SinkSpec
-from . import frames
+from . import carried, frames
+from .carried import SHARE
 from .errors import AttemptError
 from .exchange_files import Files, Folder
 
-SHARE = "__share"
 LOST_CHARS = 8_000  # of the folders that are named as lost
 # Safe because the folder is the attempt's own: nothing has to be renamed at the end, and nobody looks for a marker.
 _IN_PLACE = {
@@ -39,11 +39,13 @@ def read(session: Any, edge: InputSpec) -> Any:
     folders = _whole(session, edge)
     if not folders:
         return frames.empty(session, schema)
-    reader = session._jsparkSession.read().schema(frames.java_schema(session, schema))
+    carries = carried.readable(session, schema)
+    reader = session._jsparkSession.read().schema(frames.java_schema(session, carried.only(schema, carries)))
     reader = reader.option("recursiveFileLookup", "true")  # no look for partition columns: these are just files
     # A job may pass over bad files of its sources; of its exchange each row counts.
     reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
-    return frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
+    df = frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
+    return df if all(carries) else _with_nulls(df, schema, carries)
 
 
 def _whole(session: Any, edge: InputSpec) -> list[str]:
@@ -82,6 +84,20 @@ def _lost(gone: dict[str, str]) -> AttemptError:
         kind="infrastructure",
         lost=_listed(list(gone)),
     )
+
+
+def _with_nulls(df: Any, schema: str, carries: Sequence[bool]) -> Any:
+    """What was handed on, with NULL for what was not because it could not be: nobody reads it, but queries count on the names."""
+    from pyspark.sql import Column
+
+    jschema, jvm = frames.java_schema(df.sparkSession, schema), df.sparkSession._jvm
+    literal = getattr(jvm, "org.apache.spark.sql.catalyst.expressions.Literal")
+    column = getattr(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column
+    columns = []
+    for place, name in enumerate(jschema.fieldNames()):
+        null = None if carries[place] else column(literal(None, jschema.apply(place).dataType()))
+        columns.append(df[frames.quoted(name)] if null is None else Column(null).alias(name))
+    return df.select(*columns)
 
 
 def folders_of(edge: InputSpec) -> list[str]:
@@ -242,6 +258,9 @@ def key_types(df: Any, keys: list[str], producer: str) -> list[str]:
             raise AttemptError(
                 "HASH_KEY_NOT_FOUND", f"{producer!r} has no column {key!r} to hash by; it has: {', '.join(columns)}"
             )
+        if columns.count(key) > 1:
+            message = f"{producer!r} has {columns.count(key)} columns {key!r}, and is hashed by it; give each a name of its own"
+            raise AttemptError("HASH_KEY_AMBIGUOUS", message, vertex=producer)
     schema = df.select(*(frames.quoted(key) for key in keys))._jdf.schema()
     return [str(schema.apply(position).dataType().sql()) for position in range(len(keys))]
 

@@ -6,6 +6,7 @@ those that the filter right above it keeps. The filter goes to the attempts as S
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +49,7 @@ class Needs:
             self._certain.add(vertex["id"])
         for alias, edge in vertex["inputs"].items():
             if alias not in self._readers:
-                self._readers[alias] = _Readers(frames.python_schema(schemas[alias]).names)
+                self._readers[alias] = _Readers([field["name"] for field in json.loads(schemas[alias])["fields"]])
             readers = self._readers[alias]
             if alias not in taken:
                 self._whole.add(alias)

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ..attempt_wire import AttemptReport, AttemptSpec, PinnedSource, VertexSpec
-from . import exchange, frames, shares, vertices
+from . import carried, exchange, frames, shares, vertices
 from .errors import PROGRESS, AttemptError
 from .findings import Findings, Query
 from .needs import Needs
@@ -35,9 +35,12 @@ def plan(spec: AttemptSpec, session: Any, modules: str, findings: Findings) -> A
             if found["key_types"] is not None:
                 key_types[name] = found["key_types"]
             needs.note(vertex, given, found["taken"], chain.findings.of_known_settings)
+    leaving = carried.certain(spec)
     for vertex in spec["vertices"]:
         name = vertex["id"]
         columns, needed = needs.columns(name), needs.filter(name)
+        if name in leaving and name in schemas:
+            carried.check(session, name, schemas[name], columns)
         if columns is not None or needed is not None or name in pinned:
             pinned[name] = {**pinned.get(name, {}), "columns": columns, "filter": needed}
     return {"pinned": pinned, "schemas": schemas, "key_types": key_types, "time_zone": chain.bare.conf.get(TIME_ZONE)}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..attempt_wire import AttemptSpec, InputSpec, SourceSpec, SparkAppSpec, VertexSpec
-from . import exchange, frames, shares
+from . import carried, exchange, frames, shares
 from .errors import PROGRESS, AttemptError
 from .findings import Findings
 from .own_time import SPENT
@@ -112,8 +112,8 @@ class Chain:
         df, columns, needed = self.frames[name], self.columns(name), self._filter(name)
         if needed is not None and not (vertex.get("source") and vertex["parallelism"] > 1):  # a share was read so
             df = df.filter(needed)
-        # At least one: Parquet has no files without columns.
-        return df if columns is None else df.select(*map(frames.quoted, columns or df.columns[:1]))
+        columns = carried.chosen(df.sparkSession, frames.schema_json(df), columns) if columns == [] else columns
+        return df if columns is None else df.select(*map(frames.quoted, columns))
 
     def columns(self, vertex: str) -> list[str] | None:
         """The columns of a vertex that anybody reads; None for all of them."""

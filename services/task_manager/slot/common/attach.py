@@ -18,6 +18,7 @@ _MEANINGS = ("yc", "ym", "yp")
 """How Py4J's answers begin that a name is a class, a method or a package. Others refer to an object of the one who asked."""
 _VARIABLES = "spark.executorEnv.*"
 
+APP_NAME = "spark.app.name"
 PARTITIONS = "spark.sql.shuffle.partitions"
 ADAPTIVE = "spark.sql.adaptive.enabled"
 
@@ -159,7 +160,7 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
 
     make_context = SparkContext.__init__
     get_session = SparkSession.Builder.getOrCreate
-    given = True  # the attached context has not been asked for by name yet
+    given, named = True, False  # the attached context has not been asked for by a constructor yet, and not been given a name
     sessions = getattr(gateway.jvm, SESSION)
 
     def init(self: Any, master: Any = None, appName: Any = None, sparkHome: Any = None, pyFiles: Any = None,
@@ -179,8 +180,8 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
             others["serializer"] = serializer
         make_context(self, pyFiles=pyFiles, environment={**_WORKERS, **(environment or {})}, batchSize=batchSize, gateway=gateway, jsc=jsc,
                      conf=_attached_conf(jsc, {}), **others)  # fmt: skip
-        if appName or "spark.app.name" in wanted:
-            self.appName = appName or wanted["spark.app.name"]
+        if appName or APP_NAME in wanted:
+            self.appName = appName or wanted[APP_NAME]
 
     def stop(self: Any) -> None:
         # The stopped object stays usable: whoever holds the attempt's session may still need it after the script.
@@ -205,8 +206,13 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
         self._sc.stop()
 
     def get_or_create(self: Any) -> Any:
+        nonlocal named
         _warn(self._options, jsc)
-        return get_session(self)
+        session = get_session(self)
+        if not named:  # the first who asks makes the context, as far as a script can see
+            named, context = True, session.sparkContext
+            context.appName = self._options.get(APP_NAME, context.appName)
+        return session
 
     def absolute(add: Any) -> Any:
         def add_from_here(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
@@ -228,6 +234,6 @@ def _warn(wanted: dict[str, Any], jsc: Any) -> None:
     effective = jsc.sc().conf()
     for key, value in wanted.items():
         late = spark_settings.is_static(key) or key in spark_settings.REFUSED
-        if late and key != "spark.app.name" and effective.get(key, "") != str(value):
+        if late and key != APP_NAME and effective.get(key, "") != str(value):
             what = "is the cluster's to set" if key in spark_settings.REFUSED else "has to be given with the job, as --conf"
             print(f"millrace: {key}={value} has no effect in a script: it {what}.", file=sys.stderr)

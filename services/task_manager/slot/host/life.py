@@ -15,6 +15,7 @@ from typing import Any
 from .. import wire
 from ..attempt_wire import Fault, FaultKind
 from ..common import jvm, left, procs
+from ..common.attach import APP_NAME
 from ..common.conf import MASTER, classify_conf, is_remote
 from ..common.config import Dirs, SlotConfig
 from ..common.faults import JVM_LOST, fault, not_ready
@@ -160,7 +161,7 @@ class Host:
         names = ", ".join(sorted(static_conf))
         why = f"the attempt needs Spark settings of its own: {names}"
         self._out.send({"is": "replacing", "reason": why, "attempt": attempt.name})
-        driver = self.launch(static_conf)
+        driver = self.launch({**static_conf, APP_NAME: _app_name(attempt)})
         opening = asyncio.ensure_future(self._open_with_spare(driver))
         try:
             ends: set[asyncio.Future[Any]] = {opening, attempt.killed}
@@ -335,6 +336,13 @@ def _static_conf(attempt: OrderedAttempt, master: str) -> dict[str, str]:
             shutil.copyfile(source, target)
             jars.append(pathlib.Path(target).as_uri())  # of a list parted by commas, which a folder's name may hold
     return {**static_conf, "spark.jars": ",".join(jars)} if jars else static_conf
+
+
+def _app_name(attempt: OrderedAttempt) -> str:
+    """What a Spark cluster's page and its history call the application of one attempt: the job's own `spark.app.name`, or job and task."""
+    spec = attempt.spec
+    which = f" {spec['subtask']}" if spec["parallelism"] > 1 else ""
+    return spec["conf"].get(APP_NAME) or f"{spec['job']}: {spec['task']}"[:_NAMES_CHARS] + which
 
 
 def _no_start(static_conf: dict[str, str], printed: str, lost: DriverLost) -> Fault:
