@@ -10,14 +10,14 @@ from typing import Any
 from services.task_manager.slot.attempt import result
 from tests.slot import whole_graphs
 from tests.slot.attempts import Attempts
-from tests.slot.drawn.graphs import PYTHON, Drawn
+from tests.slot.drawn.graphs import MODULE, Drawn
 
 
 def differences(seed: int, spark: Any, folder: Path) -> list[str]:
     """What is different, in words; none: nothing is."""
     drawn = Drawn(seed, spark, folder)
     attempts = Attempts(spark, folder / "attempts")
-    document = {**drawn.document, "modules": [attempts.module("drawn_functions.py", PYTHON)]}
+    document = {**drawn.document, "modules": [attempts.module("drawn_functions.py", MODULE)]}
     (folder / "graph.json").write_text(json.dumps(document, indent=1, ensure_ascii=False))
     wanted, refused = {}, ""
     try:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 Drawing = Callable[[random.Random], Any]
 WORDS = ("a", "a", "a", "A", "b", "", " x ", "comma, \"quote\"", "line\nbreak", "it's", "Ünï ☃", "10", "2", "-3", "NaN", "null", "\\",
-         "b/c=d%", "long " * 30)  # fmt: skip
+         "b/c=d%", "long " * 30, "nul\0in", "cr\rin", "tab\tin", "😀", "e\u0301", "é")  # fmt: skip
 ZONE = datetime.timezone.utc
 CLOCKS = tuple(datetime.datetime(*each, tzinfo=ZONE) for each in ((2020, 1, 1, 0), (2020, 11, 1, 4), (2021, 3, 14, 6), (1955, 5, 5, 0)))
 """Midnights, hours around changes of clocks in New York, and others."""
@@ -33,7 +33,8 @@ def _scaled(number: int, scale: int) -> decimal.Decimal:
 
 
 def _moment(r: random.Random) -> datetime.datetime:
-    return r.choice(CLOCKS) + datetime.timedelta(minutes=r.choice((0, 0, 30, 60, 90, 150)), microseconds=r.choice((0, 0, 1, 999999)))
+    more = datetime.timedelta(minutes=r.choice((0, 0, 30, 60, 90, 150)), microseconds=r.choice((0, 0, 1, 999999)))
+    return (r.choice(CLOCKS) + more).astimezone(datetime.timezone(datetime.timedelta(minutes=r.choice((0, 0, 345, -300)))))
 
 
 KINDS: dict[str, tuple[pa.DataType, Drawing]] = {
@@ -48,7 +49,7 @@ KINDS: dict[str, tuple[pa.DataType, Drawing]] = {
     "BOOLEAN": (pa.bool_(), lambda r: r.random() < 0.5),
     "DATE": (pa.date32(), _day),
     "TIMESTAMP": (pa.timestamp("us", "UTC"), _moment),
-    "TIMESTAMP_NTZ": (pa.timestamp("us"), lambda r: _moment(r).replace(tzinfo=None)),
+    "TIMESTAMP_NTZ": (pa.timestamp("us"), lambda r: _moment(r).astimezone(ZONE).replace(tzinfo=None)),
     "BINARY": (pa.binary(), lambda r: r.choice((b"", b"\x00\xff", b"abc"))),
     "ARRAY<STRING>": (pa.list_(pa.string()), lambda r: [r.choice((*WORDS, None)) for _ in range(r.choice((0, 1, 2, 5)))]),
     "STRUCT<a: INT, b: STRING>": (
@@ -109,4 +110,4 @@ def _csv(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     text = value.isoformat() if isinstance(value, datetime.date) else str(value)
-    return text if text and not set(text) & set(',"\n\\') and text.strip() == text else '"' + text.replace('"', '""') + '"'
+    return text if text and not set(text) & set(',"\n\r\\') and text.strip() == text else '"' + text.replace('"', '""') + '"'

@@ -6,14 +6,12 @@ session makes of the same vertices as one chain of queries.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.slot.drawn import data
-from tests.slot.whole_graphs import PlainChain
+from tests.slot.drawn.more import PANDAS, More
+from tests.slot.drawn.parts import hash_of, is_number, quoted
 
 PYTHON = """
 from pyspark.sql import functions as F
@@ -35,68 +33,30 @@ def noted(rows):
     rows.createOrReplaceTempView("seen")
     return rows.sparkSession.sql("SELECT *, 1 AS one FROM seen")
 """
+MODULE = PYTHON + PANDAS
 FUNCTIONS = ("same", "flagged", "spelled", "batches", "noted")
-NUMBERS = ("smallint", "int", "bigint", "float", "double", "decimal")
-CONFS = ({}, {}, {"spark.sql.ansi.enabled": "false"}, {"spark.sql.session.timeZone": "America/New_York"},
-         {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Kathmandu"})  # fmt: skip
+FOLDERS = (
+    ("part=0", "part=1", "part=0"), ("day=2020-01-01", "day=2020-02-29", "day=__HIVE_DEFAULT_PARTITION__"), ("p=01", "p=2", "p=x"),
+    ("name=a%2Fb", "name=%C3%9C n%3D1", "name=__HIVE_DEFAULT_PARTITION__"), ("y=2020/m=01", "y=2020/m=02", "y=2021/m=01"),
+)  # fmt: skip
+"""Of the first files of a source: columns by the names of folders."""
+CONFS: tuple[dict[str, str], ...] = ({}, {}, {"spark.sql.ansi.enabled": "false"}, {"spark.sql.session.timeZone": "America/New_York"},
+         {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Kathmandu"},
+         {"spark.sql.shuffle.partitions": "3", "spark.sql.adaptive.enabled": "true"})  # fmt: skip
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _hash(names: Iterable[str]) -> str:
-    return f"hash({', '.join(map(quoted, names))})"
-
-
-def _hashed_by(edge: str) -> tuple[str, ...]:
-    return tuple(part.strip().strip("`") for part in edge[5:-1].split(","))
-
-
-@dataclass
-class Node:
-    """A vertex that has rows. met: the columns by which all rows of a value are in one subtask; None: no such."""
-
-    name: str
-    columns: dict[str, str]  # its name -> Spark's simple name of its type
-    parallelism: int
-    met: tuple[str, ...] | None = None
-
-
-def _is_number(kind: str) -> bool:
-    return kind.startswith(NUMBERS)
-
-
-def _can_be_key(kind: str) -> bool:
-    return "map<" not in kind and kind != "void"
-
-
-class Drawn:
-    """A graph: `document`, the `chain` of its vertices in a plain session, and the `sinks` by name with their formats."""
+class Drawn(More):
+    """A graph that is drawn to its end."""
 
     def __init__(self, seed: int, spark: Any, folder: Path) -> None:
-        self.r, self.folder = random.Random(seed), folder
-        self.conf: dict[str, str] = dict(self.r.choice(CONFS))
-        (folder / "modules").mkdir(parents=True)
-        (folder / "modules" / "drawn_functions.py").write_text(PYTHON)
-        self.chain = PlainChain(spark, self.conf, folder / "modules")
-        self.vertices: dict[str, Any] = {}
-        self.nodes: list[Node] = []
-        self.sinks: dict[str, str] = {}
-        self._names = 0
+        super().__init__(seed, spark, folder, CONFS, MODULE)
         for _ in range(self.r.choice((1, 1, 2, 2, 3))):
             self._source()
         steps = (self._filter, self._project, self._join, self._join, self._group, self._window, self._distinct, self._union, self._python,
-                 self._whole, self._explode)  # fmt: skip
+                 self._whole, self._explode, *self.more())  # fmt: skip
         for _ in range(self.r.randint(1, 4)):
             self.r.choice(steps)()
         self._end()
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return {"name": "drawn", "vertices": self.vertices, "conf": self.conf}
-
-    # What is drawn
 
     def _source(self) -> None:
         r = self.r
@@ -111,10 +71,9 @@ class Drawn:
         options: dict[str, str] = {}
         if kind == "csv":
             options = {"header": "true", "escape": '"'} | ({"multiLine": "true"} if r.random() < 0.3 else {})
-        ways = r.choice((1, 1, 2, 3))
+        ways, folders = r.choice((1, 1, 2, 3)), r.choice(FOLDERS) if r.random() < 0.25 else ()
         for number in range(ways):
-            below = place / f"part={r.choice((1, 2))}" if r.random() < 0.2 and ways > 1 else place
-            below = place / f"part={number % 2}" if (place / "part=0").exists() or (number == 0 and r.random() < 0.2) else place
+            below = place / folders[number] if folders else place
             below.mkdir(parents=True, exist_ok=True)
             rows = data.rows_of(r, kinds, r.choice((0, 1, 5, 30, 30, 60)) if number or kind == "parquet" else r.choice((1, 5, 30, 60)))
             data.write(below / f"f{number}.{kind}", kind, names, kinds, rows)
@@ -124,10 +83,6 @@ class Drawn:
         elif kind == "csv":
             options["inferSchema"] = "true"
         self._add({"source": source, "parallelism": r.choice((1, 1, 2, 3))}, None)
-
-    def _filter(self) -> None:
-        node = self.r.choice(self.nodes)
-        self._rowwise(node, f"SELECT {self._some(node)} FROM {node.name} WHERE {self._condition(node)}")
 
     def _project(self) -> None:
         node = self.r.choice(self.nodes)
@@ -171,7 +126,7 @@ class Drawn:
     def _window(self) -> None:
         node, r = self.r.choice(self.nodes), self.r
         keys = self._keys(node)
-        orders = [name for name, kind in node.columns.items() if _is_number(kind) or kind in ("string", "date", "timestamp")]
+        orders = [name for name, kind in node.columns.items() if is_number(kind) or kind in ("string", "date", "timestamp")]
         if not keys or not orders:
             return self._filter()
         over = f"(PARTITION BY {', '.join(map(quoted, keys))} ORDER BY {quoted(r.choice(orders))} {r.choice(('', 'DESC', 'NULLS LAST'))})"
@@ -244,14 +199,14 @@ class Drawn:
         met: tuple[str, ...] | None = None
         if a is b:  # both sides by one edge: by keys of one name alone
             same = [x for x, y in on if x == y]
-            inputs: dict[str, str | None] = {a.name: _hash(same) if same else None}
+            inputs: dict[str, str | None] = {a.name: hash_of(same) if same else None}
         elif "LEFT" in how or how == "JOIN" and r.random() < 0.5:
             inputs = {a.name: self._edge(a, n, ()), b.name: "broadcast"}
         else:
-            inputs = {a.name: _hash(x for x, _ in hashed), b.name: _hash(y for _, y in hashed)}
+            inputs = {a.name: hash_of(x for x, _ in hashed), b.name: hash_of(y for _, y in hashed)}
             met = tuple(x for x, _ in hashed) if how != "FULL JOIN" and how != "RIGHT JOIN" else None
         if r.random() < 0.5 and "LEFT" in how and a is not b:
-            inputs = {a.name: _hash(x for x, _ in hashed), b.name: _hash(y for _, y in hashed)}
+            inputs = {a.name: hash_of(x for x, _ in hashed), b.name: hash_of(y for _, y in hashed)}
         if None in inputs.values():
             n, inputs = 1, dict.fromkeys(inputs, "broadcast")
         sides = [("l", a)] if "SEMI" in how or "ANTI" in how else [("l", a), ("r", b)]
@@ -271,8 +226,9 @@ class Drawn:
             if node.name in read and r.random() > 0.15:
                 continue
             kinds = " ".join(node.columns.values())
-            formats = ["json"] + ["parquet", "parquet", "orc"] * ("void" not in kinds)
-            formats += ["csv"] * (not any(word in kinds for word in ("<", "void", "binary")))
+            formats = ["json"] + ["parquet", "parquet"] * ("void" not in kinds)
+            formats += ["orc"] * (not any(word in kinds for word in ("void", "variant")))
+            formats += ["csv"] * (not any(word in kinds for word in ("<", "void", "binary", "variant")))
             kind, n = r.choice(formats), r.choice((node.parallelism, 1))
             name = self._name("sink")
             options = {"ignoreNullFields": "false"} if kind == "json" else {}
@@ -282,132 +238,3 @@ class Drawn:
             }  # fmt: skip
             self.sinks[name] = kind
             self.chain.add(name, self.vertices[name])
-
-    # Parts
-
-    def _name(self, first: str) -> str:
-        self._names += 1
-        return f"{first}{self._names}"
-
-    def _add(self, vertex: dict[str, Any], met: tuple[str, ...] | None) -> None:
-        name = self._name("q" if "sql" in vertex else "p" if "python" in vertex else "s")
-        df = self.chain.add(name, vertex)
-        self.vertices[name] = vertex
-        columns = dict(df.dtypes)
-        self.nodes.append(Node(name, columns, vertex.get("parallelism", 1), met if met and {*met} <= {*columns} else None))
-
-    def _rowwise(self, node: Node, text: str) -> None:
-        self._unary(node, {"sql": text}, (), met=node.met)
-
-    def _unary(self, node: Node, vertex: dict[str, Any], keys: tuple[str, ...], met: tuple[str, ...] | None = None) -> None:
-        n = self.r.choice((1, 2, 3, node.parallelism))
-        edge = self._edge(node, n, keys)
-        if edge is None:
-            n, edge = 1, "broadcast"
-        if edge.startswith("hash"):
-            met = _hashed_by(edge)
-        vertex.update(parallelism=n, inputs={node.name: edge})
-        self._add(vertex, met)
-
-    def _edge(self, node: Node, n: int, keys: tuple[str, ...]) -> str | None:
-        """One that brings each row once; with `keys` equal ones of these together. None: there is none such."""
-        r = self.r
-        among = [key for key in keys or node.columns if _can_be_key(node.columns[key])]
-        some = r.sample(among, r.randint(1, min(2, len(among)))) if among else []
-        ways = [_hash(some)] if some else []
-        if node.parallelism == n and (n == 1 or not keys or (node.met and {*node.met} <= {*keys})):
-            ways.append("forward")
-        if n == 1:
-            ways.append("broadcast")
-        return r.choice(ways) if ways else None
-
-    def _mixed(self, inputs: dict[str, str | None]) -> bool:
-        """Hashed by keys of types that do not compare."""
-        hashed = [(name, edge) for name, edge in inputs.items() if edge and edge.startswith("hash")]
-        if len(hashed) < 2:
-            return False
-        kinds = [[self._node(name).columns[key] for key in _hashed_by(edge)] for name, edge in hashed]
-        return len({tuple(each) for each in kinds}) > 1
-
-    def _node(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.name == name)
-
-    def _keys(self, node: Node) -> tuple[str, ...]:
-        among = [name for name, kind in node.columns.items() if _can_be_key(kind)]
-        return tuple(self.r.sample(among, min(len(among), self.r.choice((1, 1, 2)))))
-
-    def _comparable(self, left: str, right: str) -> bool:
-        if not (_can_be_key(left) and _can_be_key(right)):
-            return False
-        loose = "ansi" in "".join(self.conf) and {left, right} <= {"string", "int", "bigint", "double", "decimal(10,2)"}
-        return left == right or (_is_number(left) and _is_number(right)) or {left, right} == {"date", "timestamp"} or loose
-
-    def _some(self, node: Node) -> str:
-        names = [*node.columns]
-        return "*" if self.r.random() < 0.3 else ", ".join(map(quoted, self.r.sample(names, self.r.randint(1, len(names)))))
-
-    def _condition(self, node: Node) -> str:
-        r = self.r
-        name = r.choice([*node.columns])
-        c, kind = quoted(name), node.columns[name]
-        ways = [f"{c} IS NOT NULL", f"{c} IS NULL"]
-        if _is_number(kind):
-            ways += [f"{c} > 1", f"{c} <= 2", f"{c} IN (0, 1, 10)", f"{c} <> 1", f"coalesce({c}, 3) = 3", f"{c} = {c}"]
-        if kind in ("double", "float"):
-            ways += [f"isnan({c})", f"{c} > 5", f"{c} = double('NaN')", f"{c} = 0", f"{c} >= 1e400D"]
-        if kind == "string":
-            ways += [f"{c} LIKE 'a%'", f"{c} > 'a'", f"{c} IN ('a', 'comma, \"quote\"', '☃')", f"length({c}) < 3", f"{c} <> ''"]
-        if kind == "date":
-            ways += [f"{c} >= DATE'2020-01-01'", f"month({c}) = 1", f"{c} < TIMESTAMP'2020-01-01 05:00:00'"]
-        if kind == "timestamp":
-            ways += [f"{c} >= TIMESTAMP'2020-11-01 01:30:00'", f"hour({c}) < 2", f"CAST({c} AS DATE) = DATE'2020-01-01'"]
-        if kind == "boolean":
-            ways += [c, f"NOT {c}"]
-        if kind.startswith("array<"):
-            ways += [f"size({c}) > 1"]
-        if kind.startswith("struct<a"):
-            ways += [f"{c}.a > 1", f"{c}.b IS NULL"]
-        text = r.choice(ways)
-        if r.random() < 0.3:
-            return f"({text} {r.choice(('AND', 'OR', 'AND NOT', 'OR NOT'))} {self._condition(node)})"
-        return text
-
-    def _expression(self, node: Node) -> str:
-        r = self.r
-        name = r.choice([*node.columns])
-        c, kind = quoted(name), node.columns[name]
-        ways = [f"{c} IS NULL", "1", "'x'", f"CASE WHEN {self._condition(node)} THEN 1 ELSE 0 END", f"nvl2({c}, 'there', 'not')"]
-        ways += [c, "NULL"] * (r.random() < 0.3)
-        if _is_number(kind):
-            ways += [f"CAST({c} AS DOUBLE) / 3", f"coalesce({c}, 0)", f"CAST({c} AS STRING)", f"try_cast({c} AS INT)"]
-        if kind == "string":
-            ways += [f"upper({c})", f"concat({c}, ', ', {c})", f"coalesce({c}, 'none')", f"split({c}, ' ')", f"try_cast({c} AS DOUBLE)"]
-        if kind == "date":
-            ways += [f"date_add({c}, 1)", f"CAST({c} AS TIMESTAMP)", f"date_format({c}, 'yyyy-MM EEE')"]
-        if kind in ("timestamp", "timestamp_ntz"):
-            ways += [f"date_trunc('HOUR', {c})", f"CAST({c} AS STRING)", f"CAST({c} AS DATE)", f"{c} + INTERVAL 1 DAY"]
-            ways += [f"{c} - TIMESTAMP'2020-01-01'"]
-        if kind.startswith("array<"):
-            ways += [f"size({c})", f"get({c}, 0)", f"to_json(struct({c}))"]
-        if kind.startswith("struct<a"):
-            ways += [f"{c}.a", f"struct({c}.b AS b, 1 AS one)"]
-        if kind.startswith("map<"):
-            ways += [f"map_keys({c})", f"try_element_at({c}, 'p')"]
-        return r.choice(ways)
-
-    def _aggregates(self, node: Node) -> str:
-        return ", ".join(f"{self._aggregate(node)} AS {self._name('g')}" for _ in range(self.r.randint(1, 3)))
-
-    def _aggregate(self, node: Node) -> str:
-        name = self.r.choice([*node.columns])
-        c, kind = quoted(name), node.columns[name]
-        ways = ["count(*)", f"count({c})", f"count_if({c} IS NULL)"]
-        if _can_be_key(kind):
-            ways += [f"count(DISTINCT {c})"]
-        if kind.startswith(("smallint", "int", "decimal(10")):
-            ways += [f"sum({c})", f"max({c})", f"min({c})", f"avg({c})"]
-        if kind in ("double", "float"):
-            ways += [f"max({c}) + 0", f"min({c}) + 0"]
-        if kind in ("string", "date", "timestamp", "boolean", "bigint"):
-            ways += [f"max({c})", f"min({c})", f"sort_array(collect_list({c}))", f"sort_array(collect_set({c}))"]
-        return self.r.choice(ways)

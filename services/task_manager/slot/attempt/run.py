@@ -138,7 +138,7 @@ def _published_bytes(spec: AttemptSpec, session: Any) -> int | None:
     edges = [edge for vertex in spec["vertices"] for edge in vertex["inputs"].values()]
     folders = []
     for edge in edges:
-        suffix = f"/{exchange.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
+        suffix = f"/{carried.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
         folders += [folder.rstrip("/") + suffix for folder in exchange.folders_of(edge)]
     files = {v["id"]: spec["pinned"].get(v["id"], {}).get("files", ()) for v in spec["vertices"]}
     read: int = sum(sum(length for _, length, _ in files[v["id"]]) // v["parallelism"] for v in spec["vertices"])
