@@ -160,7 +160,7 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
 
     make_context = SparkContext.__init__
     get_session = SparkSession.Builder.getOrCreate
-    given, named = True, False  # the attached context has not been asked for by a constructor yet, and not been given a name
+    given = True  # the attached context has not been asked for by name yet
     sessions = getattr(gateway.jvm, SESSION)
 
     def init(self: Any, master: Any = None, appName: Any = None, sparkHome: Any = None, pyFiles: Any = None,
@@ -206,13 +206,8 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
         self._sc.stop()
 
     def get_or_create(self: Any) -> Any:
-        nonlocal named
         _warn(self._options, jsc)
-        session = get_session(self)
-        if not named:  # the first who asks makes the context, as far as a script can see
-            named, context = True, session.sparkContext
-            context.appName = self._options.get(APP_NAME, context.appName)
-        return session
+        return _named(get_session(self), self._options)
 
     def absolute(add: Any) -> Any:
         def add_from_here(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
@@ -227,6 +222,14 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
     SparkContext.stop = stop  # type: ignore[method-assign]  # PySpark's own, replaced
     SparkSession.stop = stop_session  # type: ignore[method-assign]  # PySpark's own, replaced
     SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]  # PySpark's own, replaced
+
+
+def _named(session: Any, options: dict[str, Any]) -> Any:
+    """The session, whose context is called as the first who asks for it says: as far as a script can see, that one makes it."""
+    context = session.sparkContext
+    if not hasattr(context, "_named"):
+        context._named, context.appName = True, options.get(APP_NAME, context.appName)
+    return session
 
 
 def _warn(wanted: dict[str, Any], jsc: Any) -> None:
