@@ -156,8 +156,8 @@ class Election:
 
     def _on(self, event: Event, sight: Sight) -> bool:
         """Whether its role changed, or began anew."""
-        for row in TRANSITIONS:
-            if row.event is event and self._role in row.sources and all(holds(self, sight) for holds in row.guards):
+        for row in _ROWS[event]:
+            if self._role in row.sources and all(holds(self, sight) for holds in row.guards):
                 self._enter(row.target, sight)
                 return True
         return False
@@ -314,3 +314,4 @@ TRANSITIONS = (
     Transition(tuple(Role), Event.FOLLOWS, (), Role.FOLLOWING),
 )
 """The first row that fits is taken; where none fits, the role stays."""
+_ROWS = {event: [row for row in TRANSITIONS if row.event is event] for event in Event}  # looked at in each turn of a loop
