@@ -113,7 +113,7 @@ class Scene:
 
     def order(self, name: str) -> Any:
         dirs: Any = dict.fromkeys(("work", "log", "blobs", "findings"), str(self.folder / "log"))
-        spec: Any = {"conf": {}, "modules": []}
+        spec: Any = {"conf": {}, "modules": [], "job": "j", "task": "t", "parallelism": 1}
         self.host.order({"do": "run", "attempt": name, "spec": spec, "dirs": dirs})
         return self.host.attempts.find(name)
 
