@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millrace.core.topics import RESOURCE_MANAGER
 from services.resource_manager.core import workers
 from services.resource_manager.providers import NotProvided
 from tests.simulation.cluster import Cluster
@@ -121,8 +122,11 @@ class MemoryProvider:
         self._hold(not runs or bool(gone and "needed" not in gone[-1]), f"{worker} is stopped while {runs} run: {gone}")
 
     def _events(self, kind: str) -> list[dict[str, Any]]:
-        events = [json.loads(each.value) for each in self._cluster.world.broker.log("cluster.events", 0).records]
-        return [each for each in events if each["type"] == kind]
+        """Also what the leader has decided and the broker does not have yet: no effect waits for that."""
+        values: list[str | bytes] = [each.value for each in self._cluster.world.broker.log("cluster.events", 0).records]
+        folded = self._cluster.leader(RESOURCE_MANAGER)
+        values += [each.value for each in folded.outbox.values() if each.topic == "cluster.events"] if folded is not None else []
+        return [each for each in map(json.loads, values) if each["type"] == kind]
 
     def _hold(self, holds: bool, otherwise: str) -> None:
         if not holds:
