@@ -292,4 +292,3 @@ def _readable(entry: Entry | None) -> StoredJob | None:
         return stored_of(entry)
     except Unreadable:
         return None
-
