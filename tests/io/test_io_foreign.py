@@ -36,8 +36,7 @@ def test_a_foreign_key_among_parked_records_is_passed_over(store: MemoryStore, o
     parked = ParkedRecords(store, "dispatcher", "b")
     parked.load(1)
     assert parked.offsets() == {7: Parked("it ended one")}
-    with pytest.raises(ZeroDivisionError), parked.blames(5):
-        raise ZeroDivisionError
+    parked.blame(5, ZeroDivisionError())
     found = scopes._scope(store, "dispatcher", (0, 9), None)
     assert "offset 7: it ended one" in found.parked
 

@@ -20,7 +20,7 @@ from millrace.io.kafka.bus import KafkaBus
 from millrace.runtime import metrics
 from millrace.runtime.exposition import exposed, gently, registry_of, watched
 from millrace.runtime.health import HealthServer
-from millrace.runtime.metrics import EVERY, TABLE, Counted, Metric, Sample, Shown, Timed
+from millrace.runtime.metrics import EVERY, TABLE, TAKEN_MOST, Counted, Metric, Sample, Shown, Timed
 from millrace.runtime.readings import of_kafka
 from millrace.runtime.settings import ServiceSettings
 from tests.io.of_metrics import value_of
@@ -110,8 +110,16 @@ def test_labels_that_are_known_are_looked_up_once_and_what_a_stranger_wrote_is_n
     timed = _forgotten(Timed("millrace_tests_kept_seconds", ("web",), "Of a test.", {"route": "the routes", "kind": ["a"]}))
     for kind in ("a", "a", "made up", "another"):
         timed.observe(0.1, "/jobs", kind)
-    assert list(timed._begun) == [("/jobs", "a")]
     assert [value_of(timed, "/jobs", kind, suffix="_count") for kind in ("a", "other")] == [2, 2]
+    assert list(timed._begun) == [("/jobs", "a")]
+
+
+def test_what_was_observed_is_counted_by_itself_when_much_waits_and_when_somebody_asks() -> None:
+    timed = _forgotten(Timed("millrace_tests_many_seconds", ("web",), "Of a test.", {"inbox": "one"}))
+    for _ in range(TAKEN_MOST + 1):
+        timed.observe(0.5, "one")
+    assert list(timed._taken) == [(0.5, ("one",))]
+    assert (value_of(timed, "one", suffix="_count"), value_of(timed, "one", suffix="_sum")) == (TAKEN_MOST + 1, 0.5 * (TAKEN_MOST + 1))
 
 
 def _forgotten(metric: Any) -> Any:

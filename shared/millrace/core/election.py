@@ -74,7 +74,7 @@ class Election:
     changes."""
 
     def __init__(self) -> None:
-        self._role = Role.FOLLOWING
+        self.role = Role.FOLLOWING  # changed by `_enter` alone
         self._epoch = 0  # while ELECT or LEADING: the one won
         self._last_won = 0
         # following
@@ -88,16 +88,14 @@ class Election:
         self._silent = False
         self._stuck = 0  # ticks since the mark stands still below the last output
         self._asked_ms = OwnMs(-CAMPAIGN_MS)  # when it last asked for the key
+        # with the key
+        self._held: View | None = None  # the last view of the key that was looked at
         # elect
         self._elect_ms = OwnMs(0)  # the first look at the time since it won; 0: none yet
         # leading
         self._attendants: dict[str, OwnMs] = {}  # other replica -> when its last probe was folded
         self._ticked_ms = OwnMs(0)  # when the last tick was sent
         self._ticks = 0  # number of the last tick sent
-
-    @property
-    def role(self) -> Role:
-        return self._role
 
     @property
     def epoch(self) -> int:
@@ -110,7 +108,7 @@ class Election:
 
     @property
     def has_key(self) -> bool:
-        return self._role in (Role.ELECT, Role.LEADING)
+        return self.role in (Role.ELECT, Role.LEADING)
 
     @property
     def silent(self) -> bool:
@@ -134,7 +132,7 @@ class Election:
     def probed(self, stamp_ms: int, next_ms: int) -> None:
         """An own probe was folded. Without a tick since the one before, over five of the promised intervals, there is silence."""
         self._asking = False
-        if self._role is Role.LEADING or stamp_ms < self._returned_stamp_ms:
+        if self.role is Role.LEADING or stamp_ms < self._returned_stamp_ms:
             return
         if not self._probe_stamp_ms:
             self._probe_stamp_ms = stamp_ms
@@ -156,31 +154,32 @@ class Election:
 
     def _on(self, event: Event, sight: Sight) -> bool:
         """Whether its role changed, or began anew."""
-        for row in _ROWS[event]:
-            if self._role in row.sources and all(holds(self, sight) for holds in row.guards):
+        for row in _ROWS[self.role, event]:
+            if all(holds(self, sight) for holds in row.guards):
                 self._enter(row.target, sight)
                 return True
         return False
 
     def _enter(self, role: Role, sight: Sight) -> None:
-        self._role, own_ms = role, sight.own_ms
+        self.role, own_ms = role, sight.own_ms
         if role is Role.FOLLOWING:
             self._epoch, self._leader_seen_ms, self._probe_stamp_ms, self._silent, self._stuck = 0, own_ms, 0, False, 0
         elif role is Role.CAMPAIGNING:
             self._asked_ms = own_ms
         elif role is Role.ELECT:
             self._epoch, self._last_won, self._elect_ms, self._silent = sight.epoch, sight.epoch, OwnMs(0), False
+            self._held = None
         else:
             self._ticks, self._ticked_ms, self._leader_seen_ms = 0, own_ms, own_ms
 
     def won(self, epoch: int) -> None:
         """etcd gave this process the key."""
         changed = self._on(Event.WON, Sight(OwnMs(0), epoch=epoch))
-        assert changed, f"a replica that is {self._role.value} does not become elect"
+        assert changed, f"a replica that is {self.role.value} does not become elect"
 
     def elected(self, own_ms: OwnMs, epoch: int, own: bool) -> bool:
         """An Elected was folded; whether it leads by that."""
-        return self._on(Event.ELECTED_FOLDED, Sight(own_ms, epoch=epoch, own=own)) and self._role is Role.LEADING
+        return self._on(Event.ELECTED_FOLDED, Sight(own_ms, epoch=epoch, own=own)) and self.role is Role.LEADING
 
     def follow(self, own_ms: OwnMs) -> None:
         """The term is over, or the campaign was lost; the process goes on."""
@@ -192,8 +191,12 @@ class Election:
         self._asked_ms = OwnMs(own_ms - CAMPAIGN_MS + GIVEN_MS)
 
     def loses_key(self, own_ms: OwnMs, view: View) -> bool:
-        """Whether the term is over by what etcd shows. The process goes on [R6]."""
-        return self.has_key and self._on(Event.KEY_SEEN, Sight(own_ms, view))
+        """Whether the term is over by what etcd shows. The process goes on [R6]. A view is looked at once: each turn of a loop has it, and
+        the epoch of who leads only grows."""
+        if view is self._held or not self.has_key:
+            return False
+        self._held = view
+        return self._on(Event.KEY_SEEN, Sight(own_ms, view))
 
     def campaigns(self, own_ms: OwnMs, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time."""
@@ -203,7 +206,7 @@ class Election:
     def gives_up(self, own_ms: OwnMs, folded_tick: int) -> int:
         """The epoch that has ended, for what its leader wrote was not read back; 0: none has. It follows then, and others go first, for who
         cannot write would only win again."""
-        if self._role is Role.ELECT:  # it counts from the first look and not from when it asked: a new generation is won without asking
+        if self.role is Role.ELECT:  # it counts from the first look and not from when it asked: a new generation is won without asking
             self._elect_ms = self._elect_ms or own_ms
         epoch = self._epoch
         if not self._on(Event.TIME_SEEN, Sight(own_ms, folded_tick=folded_tick)):
@@ -214,7 +217,7 @@ class Election:
     # the time
 
     def suspects(self, own_ms: OwnMs, next_ms: int) -> bool:
-        return self._role is Role.FOLLOWING and own_ms - self._leader_seen_ms >= SUSPECT_TICKS * next_ms
+        return self.role is Role.FOLLOWING and own_ms - self._leader_seen_ms >= SUSPECT_TICKS * next_ms
 
     def probe(self, own_ms: OwnMs, next_ms: int) -> int | None:
         """The number of the probe that is to be sent now; None: none is due, or the last one was not read back yet."""
@@ -226,7 +229,7 @@ class Election:
 
     def next_look_ms(self, own_ms: OwnMs, next_ms: int) -> OwnMs:
         """When a follower must look at the time again, if nothing is read until then."""
-        if self._role is not Role.FOLLOWING:
+        if self.role is not Role.FOLLOWING:
             return OwnMs(own_ms + IDLE_MS)
         if self._silent:
             return OwnMs(own_ms + SILENT_LOOK_MS)
@@ -314,4 +317,6 @@ TRANSITIONS = (
     Transition(tuple(Role), Event.FOLLOWS, (), Role.FOLLOWING),
 )
 """The first row that fits is taken; where none fits, the role stays."""
-_ROWS = {event: [row for row in TRANSITIONS if row.event is event] for event in Event}  # looked at in each turn of a loop
+_ROWS = {
+    (role, event): [row for row in TRANSITIONS if row.event is event and role in row.sources] for role in Role for event in Event
+}  # looked at in each turn of a loop

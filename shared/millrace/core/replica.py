@@ -146,7 +146,7 @@ class Replica(BaseReplica):
 
     @property
     def leads(self) -> bool:
-        return self.role is Role.LEADING
+        return self.election.role is Role.LEADING
 
     @property
     def epoch(self) -> int:

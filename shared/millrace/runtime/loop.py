@@ -221,7 +221,7 @@ class ScopeLoop:
             self._count_passed_over(received.offset)
         if replica.leads:  # who follows may read what is days old
             COMMAND_LAG.observe(time.time() - received.stamp_ms / 1000, self.scope)
-        with self.parked.blames(received.offset):
+        try:
             try:
                 record = decode(received.value)
             except ValidationError:
@@ -229,6 +229,9 @@ class ScopeLoop:
                     raise
                 record = None
             actions = replica.record(received.offset, received.stamp_ms, record, now, parked)
+        except Exception as failure:
+            self.parked.blame(received.offset, failure)
+            raise
         self.saving.read(received.offset, len(received.value))
         self._do(actions)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -74,16 +72,10 @@ class ParkedRecords:  # [R26]
             log.error("a parked record is passed over", key=f"{self._prefix}{offset}", error=found.error)
         return found
 
-    @contextmanager
-    def blames(self, offset: int) -> Iterator[None]:
-        """Counts an exception against the record; it goes on to end the process."""
-        try:
-            yield
-        except (Diverged, UnknownMessage, UnknownRecord):
-            raise  # this replica's own fault, or its build's: the record is good, and others fold it
-        except Exception as failure:
+    def blame(self, offset: int, failure: Exception) -> None:
+        """Counts against the record what its fold has raised, which is to go on and end the process."""
+        if not isinstance(failure, (Diverged, UnknownMessage, UnknownRecord)):  # a replica's own fault, or its build's: others fold it
             self._count(offset, f"{type(failure).__name__}: {failure}"[:500])
-            raise
 
     def _count(self, offset: int, error: str) -> None:
         key = f"{self._prefix}{offset}"

@@ -138,12 +138,13 @@ class KafkaBus:
         return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **STATISTICS, "stats_cb": keep, **self._options})
 
     def _collect(self, patience_s: float = 0, topic: str = "") -> None:
-        """Takes the delivery reports that wait (`_delivered` runs in it), in each producer's order, from any thread."""
+        """Takes the delivery reports that wait (`_delivered` runs in it), in each producer's order, from any thread. A producer that has
+        nothing is not asked: each poll gives up the interpreter to other threads."""
         with self._serving:
-            if not self._ended:
-                awaited = topic in self._aside
-                self._producers[awaited].poll(patience_s)
-                self._producers[not awaited].poll(0)
+            for aside in (False, True):
+                producer = self._producers[aside]
+                if not self._ended and len(producer):
+                    producer.poll(patience_s if aside is (topic in self._aside) else 0)
 
     def _delivered(self, on_ack: Callable[[], None] | None, error: KafkaError | None, record: Message) -> None:
         if error is not None:
