@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
+from millrace.core.bounded import bytes_of
 from millrace.core.machine import Output, PassedOver, Publish, Say, Ticked
 from millrace.core.messages import client, jobs, slots
 from millrace.core.messages.execution import SubtaskDetail
@@ -74,7 +74,7 @@ def test_what_a_finished_attempt_has_done_in_all_is_an_event_and_stays(monkeypat
     [event] = [each.body for each in outputs if isinstance(each, Publish) and each.body.type == "AttemptStateChanged"][:1]
     assert (event.state, event.progress) == ("FINISHED", done)
     assert subtask_shown(shard).progress == done
-    monkeypatch.setattr(execution_graph, "SHOWN_BYTES", len(json.dumps(execution_graph.describe(None, shard.job).json_value())) - 1)
+    monkeypatch.setattr(execution_graph, "SHOWN_BYTES", bytes_of(execution_graph.describe(None, shard.job).json_value()) - 1)
     assert subtask_shown(shard).progress is None, "of very many subtasks more are shown without"
 
 

@@ -87,5 +87,5 @@ def _forget_results(plan: Plan, job: Job) -> None:
     its = next((job.tasks[name].rows for name, task in plan.tasks.items() if plan.result in task.vertices), {})
     job.results = {index: part for index, part in job.results.items() if index in its}
     reported = [job.planned, *job.results.values()]
-    job.kept_bytes = sum(bytes_of(each.json_value()) for each in reported if each is not None)
+    job.kept_bytes = sum(each.json_bytes() for each in reported if each is not None)
     job.kept_bytes += sum(bytes_of(task.schemas) for task in job.tasks.values() if task.schemas)

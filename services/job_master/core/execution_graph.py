@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.bounded import bytes_of
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import folder_name
@@ -153,7 +153,7 @@ def describe(plan: Plan | None, job: Job) -> JobDetail:
     It is made as JSON, for its length is looked at several times, and that of models costs three times as much."""
     for most, whole in SHOWN_SUBTASKS:
         found = _describe(plan, job, most, whole)
-        if len(json.dumps(found, ensure_ascii=False).encode()) <= SHOWN_BYTES:
+        if bytes_of(found) <= SHOWN_BYTES:
             break
     return JobDetail.model_validate(found)
 

@@ -86,7 +86,7 @@ def restore_plan(plan: Plan, job: Job) -> bool:
     if kept is None or kept.planned is None or kept.planning != planning(plan):
         return False
     job.planned = kept.planned
-    job.kept_bytes += bytes_of(kept.planned.json_value())
+    job.kept_bytes += kept.planned.json_bytes()
     _restored(job, PLAN_TASK, 0, f"{kept.planned_by}/plan/0/0", {})
     job.tasks[PLAN_TASK].finished = 1
     job.kept_untold.append((PLAN_TASK, kept.jobs[kept.planned_by], [0]))

@@ -51,10 +51,10 @@ def keep_report(job: Job, plan: Plan, task: str, index: int, report: AttemptRepo
     schemas, planned, result = _kept_parts(plan, task, report)
     if planned is not None:
         job.planned = planned
-        job.kept_bytes += bytes_of(planned.json_value())
+        job.kept_bytes += planned.json_bytes()
     if result is not None:
         job.results[index] = result
-        job.kept_bytes += bytes_of(result.json_value())
+        job.kept_bytes += result.json_bytes()
     if schemas and not done.schemas:
         done.schemas, done.schemas_of = schemas, index
         job.kept_bytes += bytes_of(schemas)
@@ -69,7 +69,7 @@ def keep_report(job: Job, plan: Plan, task: str, index: int, report: AttemptRepo
 def forget_result(job: Job, plan: Plan, task: str, index: int) -> None:
     """The subtask runs again: its part of the result does not count any more."""
     if plan.result in plan.tasks[task].vertices and (result := job.results.pop(index, None)) is not None:
-        job.kept_bytes -= bytes_of(result.json_value())
+        job.kept_bytes -= result.json_bytes()
 
 
 def forget_schemas(job: Job, task: str) -> None:
@@ -84,7 +84,7 @@ def reports_too_large(job: Job, plan: Plan, task: str, report: AttemptReport) ->
     """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [R30]."""
     schemas, planned, result = _kept_parts(plan, task, report)
     more = 0 if job.tasks[task].schemas or not schemas else bytes_of(schemas)
-    more += sum(bytes_of(each.json_value()) for each in (planned, result) if each is not None)
+    more += sum(each.json_bytes() for each in (planned, result) if each is not None)
     if job.kept_bytes + more <= REPORTS_BYTES_MAX:
         return None
     message = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.core.bounded import bytes_of
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Publish, Say
@@ -144,7 +143,7 @@ def report_status(job: Job, at_ms: AtMs) -> Iterator[Output]:
 def job_ended(job: Job, plan: Plan | None) -> Say:
     """The Dispatcher is sent this at each of its births until it answers JobRetired [R10]."""
     detail = describe(plan, job).model_copy(update={"result": publication.result(job)})
-    room = OUTPUT_BYTES_MAX - bytes_of(detail.json_value()) - FIXED_BYTES
+    room = OUTPUT_BYTES_MAX - detail.json_bytes() - FIXED_BYTES
     return Say(
         DISPATCHER,
         JobEnded(

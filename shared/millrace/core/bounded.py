@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -35,8 +34,8 @@ def fields_fitting(value: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def bytes_of(kept: Mapping[str, Any]) -> int:
-    """What it costs to keep, as JSON. Its texts may hold half of a surrogate pair."""
-    return len(json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    """What it costs to keep, as JSON."""
+    return len(to_json(kept))
 
 
 def batches(sized: Iterable[tuple[P, int]], most: int) -> Iterator[list[P]]:
