@@ -1,5 +1,4 @@
-"""Several agents, each a process of its own with its port [R33]: where TaskManagers are started, and what becomes of those of an agent that
-is away."""
+"""Several agents, each with its port [R33]: where TaskManagers are started, and what becomes of those of an agent that is away."""
 
 from __future__ import annotations
 
@@ -13,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.agent import Agent
+from deploy.agent_http import served
+from millrace.io.http.server import HttpServer
 from services.resource_manager.providers import NotProvided, process
 from services.resource_manager.providers.process import ByAgents
 from tests.conftest import stop
@@ -37,51 +39,87 @@ for running in list(agent.running.values()):
 """
 
 
+class Runs:
+    """A TaskManager that runs until it is stopped."""
+
+    def ended(self) -> str | None:
+        return None
+
+    def stop(self, patience_s: float) -> None:
+        pass
+
+
 class Host:
-    """An agent's process. Its TaskManagers end with it."""
+    """An agent in the test's own process. Its TaskManagers end with it."""
 
     def __init__(self, folder: Path, name: str, most: int) -> None:
         self.folder, self.name, self.most, self.port = folder / name, name, most, 0
         self.folder.mkdir()
-        self.process: subprocess.Popen[str] | None = None
+        self._server: HttpServer | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def up(self) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(self.folder), self.name, str(self.most), str(self.port), TOKEN]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def hang(self) -> None:
-        assert self.process is not None
-        stop(self.process.pid)
-
-    def wake(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+        agent = Agent(lambda worker: Runs(), host=self.name, most=self.most, claim=self.folder / "cluster")
+        self._server = HttpServer(served(agent, TOKEN), "127.0.0.1", self.port, name="agent")
+        self.port = self._server.start()
 
     def down(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+        """Nobody listens at its port any more."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+
+class HangingHost(Host):
+    """An agent's process, which can stand still, and its TaskManagers."""
+
+    _process: subprocess.Popen[str] | None = None
+
+    def up(self) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(self.folder), self.name, str(self.most), str(self.port), TOKEN]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    def hang(self) -> None:
+        assert self._process is not None
+        stop(self._process.pid)
+
+    def wake(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def down(self) -> None:
+        if self._process is not None:
             self.wake()
-            self.process.communicate()
+            self._process.communicate()
+
+
+def up(*made: Host) -> Iterator[list[Host]]:
+    for host in made:
+        host.up()
+    yield [*made]
+    for host in made:
+        host.down()
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[list[Host]]:
-    made = [Host(tmp_path, "a", 2), Host(tmp_path, "b", 4)]
-    for host in made:
-        host.up()
-    yield made
-    for host in made:
-        host.down()
+    yield from up(Host(tmp_path, "a", 2), Host(tmp_path, "b", 4))
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> HangingHost:
+    return HangingHost(tmp_path, "a", 2)
+
+
+@pytest.fixture
+def beside(hanging: HangingHost, tmp_path: Path) -> Iterator[list[Host]]:
+    """The one that can hang, and another."""
+    yield from up(hanging, Host(tmp_path, "b", 4))
 
 
 class Clock:
@@ -145,7 +183,7 @@ def test_one_that_does_not_answer_is_left_out_and_what_it_had_counts_for_a_while
     assert of(hosts) == [[WORKERS[0]], [WORKERS[1]]]
     again = provider(hosts, clock)
     again.workers(100)
-    hosts[0].kill()
+    hosts[0].down()
     assert again.workers(100) == {WORKERS[0]: None, WORKERS[1]: None}, "it may run"
     assert len(again.left_out) == 1 and f"the agent at {hosts[0].url} does not answer" in again.left_out[0]
     again.start(WORKERS[2], 100)
@@ -160,29 +198,29 @@ def test_one_that_does_not_answer_is_left_out_and_what_it_had_counts_for_a_while
     assert list(ByAgents([hosts[0].url], TOKEN, CLUSTER).workers(100)) == [WORKERS[3]], "it has most room again"
 
 
-def test_one_that_hangs_holds_up_no_other_and_what_it_has_is_found_when_it_is_back(hosts: list[Host]) -> None:
+def test_one_that_hangs_holds_up_no_other_and_what_it_has_is_found_when_it_is_back(hanging: HangingHost, beside: list[Host]) -> None:
     clock = Clock()
-    agents = provider(hosts, clock)
+    agents = provider(beside, clock)
     agents.start(WORKERS[0], 5)
-    hosts[0].hang()
+    hanging.hang()
     assert agents.workers(5) == {WORKERS[0]: None}
     clock.s += 30
     assert agents.workers(5) == {}
     agents.start(WORKERS[0], 5)  # in its place, by the same id
-    hosts[0].wake()
+    hanging.wake()
     deadline = time.monotonic() + 60
     while agents.workers(5) != {WORKERS[0]: None} or agents.left_out:
         assert time.monotonic() < deadline
-    assert sum(map(len, of(hosts))) == 1, "of two with one id one is stopped"
+    assert sum(map(len, of(beside))) == 1, "of two with one id one is stopped"
 
 
 def test_a_new_leader_starts_nothing_until_it_knows_what_all_have_or_has_waited_for_it(
-    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
+    hanging: HangingHost, beside: list[Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider(hosts).start(WORKERS[0], 5)
-    hosts[0].hang()
+    provider(beside).start(WORKERS[0], 5)
+    hanging.hang()
     clock = Clock()
-    later = provider(hosts, clock)
+    later = provider(beside, clock)
     with monkeypatch.context() as patch:
         patch.setattr(process, "LIST_S", 0.5)  # one that hangs costs each question so much
         for ask in (lambda: later.workers(6), lambda: later.start(WORKERS[1], 6), lambda: later.stop(WORKERS[0], 6)):
@@ -191,7 +229,7 @@ def test_a_new_leader_starts_nothing_until_it_knows_what_all_have_or_has_waited_
     clock.s += 30
     assert later.workers(6) == {}
     later.start(WORKERS[1], 6)
-    hosts[0].wake()
+    hanging.wake()
     deadline = time.monotonic() + 60
     while later.workers(6) != {WORKERS[0]: None, WORKERS[1]: None}:
         assert time.monotonic() < deadline
@@ -202,14 +240,14 @@ def test_one_that_leads_again_does_not_count_how_long_an_agent_was_away_before(h
     first = provider(hosts, clock)
     first.start(WORKERS[0], 5)
     assert first.workers(5) == {WORKERS[0]: None}
-    hosts[1].kill()
+    hosts[1].down()
     first.workers(5)
     assert len(first.left_out) == 1
     clock.s += 30
     hosts[1].up()
     provider(hosts).start(WORKERS[1], 6)  # another one leads, and has one started there
     assert [sorted(ByAgents([host.url], TOKEN, CLUSTER).workers(6)) for host in hosts] == [[WORKERS[0]], [WORKERS[1]]]
-    hosts[1].kill()
+    hosts[1].down()
     for ask in (lambda: first.workers(7), lambda: first.start(WORKERS[1], 7), lambda: first.workers(7)):
         with pytest.raises(NotProvided, match="what it has is not known, and for 30 s nothing is started without it"):
             ask()
@@ -220,7 +258,7 @@ def test_one_that_leads_again_does_not_count_how_long_an_agent_was_away_before(h
 def test_while_none_answers_nothing_is_known(hosts: list[Host]) -> None:
     agents = provider(hosts)
     for host in hosts:
-        host.kill()
+        host.down()
     with pytest.raises(NotProvided, match=r"does not answer.*; .*does not answer"):
         agents.workers(5)
 
