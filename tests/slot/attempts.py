@@ -12,17 +12,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from deploy.local.spark_classes import class_data_folder
 from services.task_manager.slot.attempt import errors
 from services.task_manager.slot.attempt import run as attempt_run
 from services.task_manager.slot.attempt.own_time import SPENT
 from services.task_manager.slot.common import jvm
+from services.task_manager.slot.common.config import SlotConfig
+from tests.slot.lifecycle import FIRST_TIER, archive_of
 
 _OPTIONS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": f"{jvm.STACK} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
     jvm.BATCHES_TO_UDFS: jvm._DEFAULTS[jvm.BATCHES_TO_UDFS],
 }
@@ -36,7 +38,9 @@ def local_spark(folder: Path) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    for key, value in _OPTIONS.items():
+    config = SlotConfig(slot="local", folder=str(folder), python=sys.executable, archive_folder=str(class_data_folder()))
+    java_options = [jvm.STACK, *FIRST_TIER, *archive_of(config).options()]  # the archive of slots, if there is one
+    for key, value in {**_OPTIONS, "spark.driver.extraJavaOptions": " ".join(map(jvm._quoted, java_options))}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
