@@ -7,6 +7,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from deploy.local.flights import flights_folder
 from millrace.edge.graph_file import load_graph
@@ -40,8 +41,19 @@ def by_pandas(data: Path) -> list[list[object]]:
     return [list(row) for row in rows]
 
 
-def test_every_cell_is_what_pandas_computes(running: RunningStack, tmp_path: Path) -> None:
-    data, out = flights_folder(), tmp_path / "out"
+def some_of_the(flights: Path, folder: Path, every: int) -> Path:
+    """A folder with every so-and-so-many-th flight of them; the weather and the airlines are the same."""
+    folder.mkdir()
+    for name in ("weather.csv", "airlines.csv"):
+        (folder / name).symlink_to(flights / name)
+    header, *rows = (flights / "flights.csv").read_text().splitlines(keepends=True)
+    (folder / "flights.csv").write_text("".join([header, *rows[::every]]))
+    return folder
+
+
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_every_cell_is_what_pandas_computes(running: RunningStack, tmp_path: Path, every: int) -> None:
+    data, out = some_of_the(flights_folder(), tmp_path / "data", every), tmp_path / "out"
     expected = by_pandas(data)
     assert len(expected) > 30
     loaded = load_graph(EXAMPLES / "flights.yaml", {"data": str(data), "out": str(out)})
