@@ -326,6 +326,7 @@ def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: py
         ("resource_manger: {ageing_ms: 7}", "unknown setting resource_manger; did you mean resource_manager?"),
         ("tenants: {a: {slots: 2}}", "unknown setting tenants; it is one of the section resource_manager"),
         ("log_levle: debug", "unknown setting log_levle; did you mean log_level?"),
+        ("resource_manager: {heartbeat.timeot: 2 s}", "heartbeat.timeot; did you mean heartbeat.timeout, at the top level of the file?"),
     ):
         (tmp_path / "wrong.yaml").write_text(text)
         with pytest.raises(BadSettings, match=reason.replace("?", "[?]")):

@@ -185,6 +185,12 @@ def test_an_unknown_name_below_a_name_of_ones_own(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_of_flinks_below_a_section_stands_elsewhere(tmp_path: Path) -> None:
+    path = written(tmp_path, "job_master: {heartbeat.timeout: 2 s}\n")
+    hint = "did you mean heartbeat.timeout, at the top level of the file?"
+    assert problems("--config", path) == [f"unknown setting heartbeat.timeout in {path}; {hint}"]
+
+
 def test_unknown_names_in_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "kafka-bootstrap: x\nlimits: {job: 1}\njob_master: {shard: 3}\nresource_manger: {}\n")
     assert problems("--config", path) == [

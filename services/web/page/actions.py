@@ -149,7 +149,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         if row is None:
             raise NotFound(f"there is no job {job} among those that are shown")
         if row["status"] not in ENDED_JOB:
-            raise Refused(f"job {job} is {row['status']}: it can be run again once it has ended")
+            raise Refused(f"job {job} is {row['status']}: it can be run again, or repaired, once it has ended")
         if repair and row["status"] == "FINISHED":
             raise Refused(f"job {job} is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is; run it again")
         known = await reads.job(row)

@@ -72,7 +72,7 @@ class Queries(Session):
         described = self._describe(job)
         if described.archive is None:
             status = described.summary.status
-            why = "nothing is kept of it" if status in ENDED_JOB else "it can be run again once it has ended"
+            why = "nothing is kept of it" if status in ENDED_JOB else "it can be run again, or repaired, once it has ended"
             raise errors.Refused(f"job {job} is {status}: {why}")
         graph = self.archive(described.archive).graph
         if not graph:

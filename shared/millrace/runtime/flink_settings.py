@@ -253,6 +253,12 @@ def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], lis
     return ours, problems
 
 
+def misplaced(name: str) -> str:
+    """What to say of an unknown name that is one of Flink's, or nearly so, and does not stand at the top level of a file; else nothing."""
+    close = difflib.get_close_matches(name, (*FLINK, *WITHOUT), n=1, cutoff=0.6) if "." in name else []
+    return f"; did you mean {close[0]}, at the top level of the file?" if close else ""
+
+
 def in_our_names(content: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A whole settings file without Flink's names: what belongs to a service stands in its section. And a sentence for each mistake."""
     found: dict[str, Any] = {}

@@ -415,7 +415,7 @@ def _variable(dest: str) -> str:
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+    return f"; did you mean {close[0]}?" if close else flink_settings.misplaced(name) or f"; known are {', '.join(sorted(known))}"
 
 
 def _sentence(cls: type[ServiceSettings], error: Any, origins: Origins) -> str:
