@@ -18,6 +18,7 @@ def exchange(attempts: Attempts, tmp_path: Path) -> Exchange:
     return Exchange(attempts, tmp_path / "exchange")
 
 
+_RESULT = {"vertex": "c", "edge": "result", "rows": 100_000}
 QUERY = "SELECT id % 8 AS k, id FROM range({i} * 1000, {i} * 1000 + 1000)"
 
 
@@ -59,6 +60,24 @@ def test_a_single_file_that_is_gone_is_missed_and_who_wrote_it_is_named(attempts
     assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", False, "EXCHANGE_LOST")
     assert error["lost"].split("\n") == [edge["folders"][1]]
     assert f"{edge['folders'][1]} has {there - 1} of {there} files" in error["message"]
+
+
+@pytest.mark.parametrize("where", ["by the query", "by its own code"])
+def test_rows_that_are_deleted_while_they_are_read_are_missed(attempts: Attempts, exchange: Exchange, where: str) -> None:
+    """Spark has looked for the files when the vertex was opened: it says that a path is not there, as of any path of the user."""
+    edge = _produced(exchange, "hash")
+    gone = _parts(edge, 1)[0]
+    code = f"import os\ndef f(q):\n    os.unlink({str(gone)!r})\n    {'q.collect()' if where == 'by its own code' else ''}\n    return q\n"
+    consumer = {"id": "c", "python": "m:f", "inputs": {"q": edge}}
+    error = attempts.fail(consumer, outputs=[_RESULT], modules=[attempts.module("m.py", code)])
+    assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", False, "EXCHANGE_LOST")
+    assert error["lost"] == edge["folders"][1] and error["vertex"] == "c"
+
+
+def test_what_fails_of_itself_while_its_rows_are_there_keeps_its_reason(attempts: Attempts, exchange: Exchange) -> None:
+    edge = _produced(exchange, "broadcast")
+    error = attempts.fail({"id": "c", "sql": "SELECT raise_error('mine') FROM q", "inputs": {"q": edge}}, outputs=[_RESULT])
+    assert error["kind"] == "user" and "mine" in error["message"]
 
 
 @pytest.mark.usefixtures("looked_at")

@@ -73,6 +73,33 @@ def _whole(session: Any, edge: InputSpec) -> list[str]:
     return folders
 
 
+@contextmanager
+def missed(session: Any, spec: AttemptSpec) -> Iterator[None]:
+    """While inside, an attempt that fails is said to miss rows, if rows that it reads were deleted meanwhile: else the job would fail for a
+    path that is none of its own. Raises AttemptError EXCHANGE_LOST in place of what it failed with."""
+    try:
+        yield
+    except AttemptError:
+        raise
+    except Exception as failure:
+        lost = _lost_of(session, spec)
+        if lost is None:
+            raise
+        raise lost from failure
+
+
+def _lost_of(session: Any, spec: AttemptSpec) -> AttemptError | None:
+    try:
+        for vertex in spec["vertices"]:
+            for edge in vertex["inputs"].values():
+                _whole(session, edge)
+    except AttemptError as lost:
+        return lost
+    except Exception:  # the JVM or the storage does not answer: what the attempt failed with tells more
+        return None
+    return None
+
+
 def _lost(gone: dict[str, str]) -> AttemptError:
     """gone: folder -> what is wrong with it."""
     first, problem = next(iter(gone.items()))

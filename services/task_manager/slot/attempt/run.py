@@ -50,12 +50,13 @@ def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
     if spec["kind"] == "plan":
         with SPENT.at("plan"):
             return planning.plan(spec, session, folder, findings)
-    with SPENT.at("plan"):
-        chain, kept = _analysed(spec, session, folder, findings)
-    with SPENT.at("compute"):
-        report = _produce(spec, chain)
-        for df in kept:
-            df.unpersist()
+    with exchange.missed(session, spec):
+        with SPENT.at("plan"):
+            chain, kept = _analysed(spec, session, folder, findings)
+        with SPENT.at("compute"):
+            report = _produce(spec, chain)
+            for df in kept:
+                df.unpersist()
     return report
 
 
