@@ -108,9 +108,12 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
     run(plane, "cancel", job)
 
 
+NOT_YET = "it can be run again, or repaired, once it has ended"
+
+
 def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane, graph: Path) -> None:
     job = run(plane, "submit", graph)[0].strip()
-    assert run(plane, "run-again", job, code=1)[1] == f"millrace: job {job} is RUNNING: it can be run again, or repaired, once it has ended\n"
+    assert run(plane, "run-again", job, code=1)[1] == f"millrace: job {job} is RUNNING: {NOT_YET}\n"
     run(plane, "cancel", job, "--wait")
     again = run(plane, "run-again", job)[0].strip()
     assert again.startswith("one-") and again != job
@@ -122,7 +125,7 @@ def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane
 
 def test_a_repair_is_refused_with_what_to_do_instead(plane: ControlPlane, graph: Path) -> None:
     job = run(plane, "submit", graph)[0].strip()
-    assert run(plane, "repair", job, code=1)[1] == f"millrace: job {job} is RUNNING: it can be run again, or repaired, once it has ended\n"
+    assert run(plane, "repair", job, code=1)[1] == f"millrace: job {job} is RUNNING: {NOT_YET}\n"
     run(plane, "cancel", job, "--wait")
     nothing = f"nothing of job {job} had finished that could be kept: run it again (millrace run-again {job})"
     assert run(plane, "repair", job, code=2)[1] == f"millrace: {nothing}\n"
