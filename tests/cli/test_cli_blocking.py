@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli import app as program
-from millrace.client import Millrace, Refused
+from millrace.client import Malformed, Millrace
 from millrace.core.messages.client import BlockedHost, BlockedHostInfo, SlotInfo, TaskManagerInfo
 
 UNTIL_MS = 1_800_000_000_000
@@ -86,9 +86,9 @@ def test_they_are_listed_and_shown_with_the_task_managers(monkeypatch: pytest.Mo
 def test_what_is_no_host_is_not_sent() -> None:
     client = Millrace.__new__(Millrace)
     for host in ("", "a b", "a/b", "x" * 256):
-        with pytest.raises(Refused, match="is no host: give it as `millrace taskmanagers` lists it"):
+        with pytest.raises(Malformed, match="is no host: give it as `millrace taskmanagers` lists it"):
             client.block(host)
-        with pytest.raises(Refused, match="is no host"):
+        with pytest.raises(Malformed, match="is no host"):
             client.unblock(host)
-    with pytest.raises(Refused, match="for_ms: Input should be"):
+    with pytest.raises(Malformed, match="for_ms: Input should be"):
         client.block("a", 0)

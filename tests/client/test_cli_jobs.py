@@ -103,12 +103,12 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
     ]
     for word in ("show", "cancel", "result", "logs", "events", "run-again", "repair"):
         assert run(plane, word, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
-        _, err = run(plane, word, "no id!", code=1)
+        _, err = run(plane, word, "no id!", code=2)
         assert err.startswith("millrace: 'no id!' is no job's id: it begins with a letter or digit,")
     run(plane, "cancel", job)
 
 
-NOT_YET = "it can be run again, or repaired, once it has ended"
+NOT_YET = "it can be run again once it has ended"
 
 
 def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane, graph: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane
 
 def test_a_repair_is_refused_with_what_to_do_instead(plane: ControlPlane, graph: Path) -> None:
     job = run(plane, "submit", graph)[0].strip()
-    assert run(plane, "repair", job, code=1)[1] == f"millrace: job {job} is RUNNING: {NOT_YET}\n"
+    assert run(plane, "repair", job, code=1)[1] == f"millrace: job {job} is RUNNING: it can be repaired once it has FAILED or was CANCELED\n"
     run(plane, "cancel", job, "--wait")
     nothing = f"nothing of job {job} had finished that could be kept: run it again (millrace run-again {job})"
     assert run(plane, "repair", job, code=2)[1] == f"millrace: {nothing}\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millrace.client import Millrace, NotFound, OutcomeUnknown, Refused, Unavailable
+from millrace.client import Malformed, Millrace, NotFound, OutcomeUnknown, Refused, Unavailable
 from millrace.client import processes as client_processes
 from millrace.client.link import Gathering
 from millrace.client.processes import silent_of
@@ -88,7 +88,7 @@ def test_nobody_answers_for_a_service_that_is_silent() -> None:
 def test_what_is_no_name_is_not_asked_for(name: str) -> None:
     millrace, asked = asking()
     for whose in (millrace.task_manager, millrace.service):
-        with pytest.raises(NotFound):
+        with pytest.raises(Malformed, match="is no name of a process"):
             whose(name)
     with pytest.raises(NotFound):
         millrace.task_manager("tm").upload(name)

@@ -51,9 +51,10 @@ class Cluster:
         self._answer()
         return "CANCELLING"
 
-    def graph_of(self, job: str) -> dict[str, Any]:
+    def graph_of(self, job: str, *, repair: bool = False) -> dict[str, Any]:
         self._answer()
-        return {**GRAPH, "name": f"graph of {job}"}
+        graph = {**GRAPH, "name": f"graph of {job}"}
+        return {**graph, "origin": {"job": job, "repair": True}} if repair else graph
 
     def list_details(self, limit: int, cursor: str, **only: Any) -> JobDetailsListed:
         self._answer()

@@ -79,7 +79,7 @@ class Some(Asked, Scheduled, Rescaling):
             raise Refused("job done is FINISHED")
         return "CANCELLING"
 
-    def graph_of(self, job: str) -> dict[str, Any]:
+    def graph_of(self, job: str, *, repair: bool = False) -> dict[str, Any]:
         self._known(job)
         if job != "done":
             raise Refused(f"job {job} is RUNNING")

@@ -12,7 +12,6 @@ from millrace.client import Conflict, MillraceError, NotFound, Rejected, new_id
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.messages.client import JOB_ID_PATTERN
-from millrace.core.origins import again as run_again
 from millrace.core.origins import repairs_of
 from millrace.edge.graph_file import Loaded
 from millrace.edge.requests import check_loaded
@@ -163,8 +162,8 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
         where it has not ended or nothing of it is kept; 504 where nothing was submitted yet within `wait_s`. With files that were mended,
         POST /api/v1/jobs takes a graph whose `origin` is {"job": JOB, "repair": true}."""
         chosen = chosen_id("new", new, idempotency_key)
-        graph = await commands.call(lambda client: client.graph_of(job), wait_s)
-        return await _submitted(commands, run_again(graph, job, repair=True), chosen, response, wait_s)
+        graph = await commands.call(lambda client: client.graph_of(job, repair=True), wait_s)
+        return await _submitted(commands, graph, chosen, response, wait_s)
 
 
 async def _submitted(

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from millrace.cli.fates import Fate, Found, fate_of
 from millrace.client import Millrace, MillraceError, NotFound, Refused, new_id
 from millrace.client.dead_letters import Letter
+from millrace.client.queries import AGAIN_WHEN, REPAIR_WHEN
 from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
 from millrace.core.origins import again as run_again
 from millrace.core.states import ENDED_JOB
@@ -149,7 +150,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         if row is None:
             raise NotFound(f"there is no job {job} among those that are shown")
         if row["status"] not in ENDED_JOB:
-            raise Refused(f"job {job} is {row['status']}: it can be run again, or repaired, once it has ended")
+            raise Refused(f"job {job} is {row['status']}: {REPAIR_WHEN if repair else AGAIN_WHEN}")
         if repair and row["status"] == "FINISHED":
             raise Refused(f"job {job} is FINISHED: there is nothing to repair, for only what FAILED or was CANCELED is; run it again")
         known = await reads.job(row)

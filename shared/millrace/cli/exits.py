@@ -46,7 +46,7 @@ def code_of(failure: Exception) -> int | None:
         return Exit.UNAVAILABLE
     if isinstance(failure, errors.OutcomeUnknown):
         return Exit.UNKNOWN
-    return Exit.INVALID if isinstance(failure, errors.Rejected) else Exit.FAILED
+    return Exit.INVALID if isinstance(failure, (errors.Rejected, errors.Malformed)) else Exit.FAILED
 
 
 def message_of(failure: Exception) -> str:

@@ -125,7 +125,7 @@ def _either(millrace: Millrace, name: str) -> Iterator[TaskManager | Service]:
     from millrace.client.processes import silent_of
 
     registered: set[str] = set()
-    unknown = ""
+    unknown, service = "", millrace.service(name)
     try:
         registered = {each.task_manager for each in millrace.task_managers()}
     except Unavailable as away:  # the process that is asked about may be the one that is away
@@ -135,7 +135,7 @@ def _either(millrace: Millrace, name: str) -> Iterator[TaskManager | Service]:
         yield millrace.task_manager(name)
         return
     try:
-        yield millrace.service(name)
+        yield service
     except Unavailable as silent:
         if silent.silent != silent_of(name):
             raise

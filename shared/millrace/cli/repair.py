@@ -66,10 +66,10 @@ def repair(
         raise typer.BadParameter(f"{missing[0]} is no file")
     with connected(stack) as millrace:
         if loaded is not None:
-            millrace.graph_of(job)  # no such job, or one that lives: said in one way, whatever is given
+            millrace.graph_of(job, repair=True)  # no such job, or one that lives: said in one way, whatever is given
             accepted, of = send(millrace, loaded, parameters, new, wait), loaded.raw
         else:
-            of = millrace.graph_of(job)
+            of = millrace.graph_of(job, repair=True)
             accepted = _stored(millrace, job, new, replacing, keep_changed, wait)
         if not wait:
             typer.echo(accepted.id)

@@ -12,6 +12,7 @@ from .errors import (
     Busy,
     Conflict,
     Invalid,
+    Malformed,
     MillraceError,
     NotFinished,
     NotFound,
@@ -26,6 +27,6 @@ from .queries import Shown
 from .results import Result
 
 __all__ = [
-    "Busy", "Conflict", "Ending", "Invalid", "Job", "LogPiece", "Millrace", "MillraceError", "NotFinished", "NotFound",
-    "OutcomeUnknown", "Refused", "Rejected", "Result", "Shown", "Submitting", "TooLate", "Unavailable", "new_id",
+    "Busy", "Conflict", "Ending", "Invalid", "Job", "LogPiece", "Malformed", "Millrace", "MillraceError", "NotFinished",
+    "NotFound", "OutcomeUnknown", "Refused", "Rejected", "Result", "Shown", "Submitting", "TooLate", "Unavailable", "new_id",
 ]  # fmt: skip

@@ -12,9 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from millrace.core.messages import client
 from millrace.core.messages.attempts import Fault, ResultRows
@@ -27,14 +25,13 @@ from .link import PendingReply, wall_ms
 from .replacing import replaced
 from .results import Result, Results
 from .schedules import Schedules, name_rule
-from .session import SILENT_S, about, expected
+from .session import SILENT_S, about, checked, expected
 from .tracing import Headers, headers
 
 if TYPE_CHECKING:
     from .audit import Audit
     from .dead_letters import DeadLetters
 
-R = TypeVar("R", bound=client.Request)
 LATE_S = 2.0  # before a client gives up, its submission's time is up: the answer that it is too late may still come
 LATE_SHARE = 5  # ... a fifth of a short time-out
 LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
@@ -186,7 +183,7 @@ class Millrace(Results, Schedules):
         - keep_changed: what was made with other files is kept, too, where the vertices themselves are the same.
 
         Raises NotFound; Refused where it has not ended; Conflict with the reason where nothing of it is kept; Invalid."""
-        wanted = again(self.graph_of(job) if graph is None else graph, job, repair=True, keep_changed=keep_changed)
+        wanted = again(self.graph_of(job, repair=True) if graph is None else graph, job, repair=True, keep_changed=keep_changed)
         wanted, more = replaced(wanted, files or {})
         return self.submit(wanted, new, parameters, {**(uploads or {}), **more}, watch, env)
 
@@ -285,7 +282,7 @@ class Millrace(Results, Schedules):
         Raises Invalid with all that is wrong; Refused for a job that has ended, fails or is being canceled; NotFound. Raises Unavailable
         where its JobMaster is silent: it is done when that is back, unless the job has ended there."""
         about(client.DescribeRequirements, job)
-        request = _checked(client.UpdateRequirements, job=job, parallelism=parallelism, vertices=dict(vertices or {}))
+        request = checked(client.UpdateRequirements, job=job, parallelism=parallelism, vertices=dict(vertices or {}))
         done = self._ask(request, client.RequirementsUpdated)
         if done.silent is not None:
             reason = f"{done.silent} does not answer: it is noted, and is done when that is back, unless the job has ended there"
@@ -331,15 +328,15 @@ class Millrace(Results, Schedules):
     ) -> client.BlockedHostInfo:
         """Has no slot of a host granted any more, for so long or until `unblock`; what runs there goes on. `evacuate`: it is moved, which
         counts as no failure. `by`: who asks for it; without it this user and this machine. A host that is blocked already is blocked as
-        this says. Returns it with what is registered there, once etcd has it. Raises Refused for what is no host, and where too many are
-        blocked; Unavailable where the ResourceManager or etcd is silent: then it may be done or not."""
+        this says. Returns it with what is registered there, once etcd has it. Raises Malformed for what is no host; Refused where too
+        many are blocked; Unavailable where the ResourceManager or etcd is silent: then it may be done or not."""
         who = f"{getpass.getuser()}@{socket.gethostname()}" if by is None else by
-        request = _checked(client.BlockHost, host=host, for_ms=for_ms, reason=reason, by=who[:100], evacuate=evacuate)
+        request = checked(client.BlockHost, host=host, for_ms=for_ms, reason=reason, by=who[:100], evacuate=evacuate)
         return self._ask(request, client.HostBlocked).blocked
 
     def unblock(self, host: str) -> bool:
         """Has slots of the host granted again; whether it was blocked. A repeat is harmless. Raises what `block` does."""
-        return self._ask(_checked(client.UnblockHost, host=host), client.HostUnblocked).was_blocked
+        return self._ask(checked(client.UnblockHost, host=host), client.HostUnblocked).was_blocked
 
     def shut_down(self, wait: bool = False, timeout_s: float = SHUT_DOWN_S) -> client.ShutDown:
         """Ends the cluster in order: its jobs are suspended and kept, and go on when it is started again. Returns how far that is; with
@@ -386,17 +383,6 @@ class Millrace(Results, Schedules):
         from .audit import Audit
 
         return Audit(self._link)
-
-
-def _checked(kind: type[R], **fields: Any) -> R:
-    """The request of this kind. Raises Refused for what it may not have."""
-    try:
-        return kind(**fields)
-    except ValidationError as wrong:
-        first = wrong.errors(include_url=False)[0]
-        if first["loc"] == ("host",):
-            raise errors.Refused(f"{fields['host']!r} is no host: give it as `millrace taskmanagers` lists it") from None
-        raise errors.Refused(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def new_id(name: str) -> str:

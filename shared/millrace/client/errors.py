@@ -69,6 +69,10 @@ class NotFound(Refused):
     """There is no such job."""
 
 
+class Malformed(Refused):
+    """What was given can be no such name or number, of a job or a host say, whatever the cluster has; nothing was sent."""
+
+
 class NotFinished(MillraceError):
     """There is no result: the job has not ended, or has ended otherwise. `status`; `cause` of a FAILED one."""
 

@@ -169,7 +169,7 @@ def _may_do(reply: client.RequestRefused) -> bool:
 
 
 def _checked(name: str) -> str:
-    """Raises NotFound for what is no name of a process."""
+    """Raises Malformed for what is no name of a process."""
     if not 1 <= len(name) <= 200:
-        raise errors.NotFound(f"{name[:200]!r} is no name of a process")
+        raise errors.Malformed(f"{name[:200]!r} is no name of a process")
     return name

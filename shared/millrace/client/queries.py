@@ -14,10 +14,13 @@ from millrace.core.origins import again
 from millrace.core.states import ENDED_JOB, INITIALIZING
 
 from . import errors
-from .session import Session, about
+from .session import Session, about, checked
 
 PAGE_MOST = 1_000
 """Jobs on a page."""
+NOTHING_KEPT = "nothing is kept of it"
+AGAIN_WHEN = "it can be run again once it has ended"
+REPAIR_WHEN = "it can be repaired once it has FAILED or was CANCELED"
 
 
 class _Shown(NamedTuple):
@@ -66,18 +69,17 @@ class Queries(Session):
         scheduled = self.status(shown.summary.job).scheduled
         return Shown(shown.summary.model_copy(update={"scheduled": scheduled}), shown.detail, shown.cause)
 
-    def graph_of(self, job: str) -> dict[str, Any]:
-        """The graph of an ended job, as it was stored: `submit` runs it again, under a new id, and the new job says so. Raises NotFound,
-        and Refused where the job has not ended or nothing is kept of it."""
+    def graph_of(self, job: str, *, repair: bool = False) -> dict[str, Any]:
+        """The graph of an ended job, as it was stored: `submit` runs it again, under a new id, and the new job says so. repair: what had
+        finished of it is kept. Raises NotFound, and Refused where the job has not ended or nothing is kept of it."""
         described = self._describe(job)
         if described.archive is None:
             status = described.summary.status
-            why = "nothing is kept of it" if status in ENDED_JOB else "it can be run again, or repaired, once it has ended"
-            raise errors.Refused(f"job {job} is {status}: {why}")
+            raise errors.Refused(f"job {job} is {status}: {NOTHING_KEPT if status in ENDED_JOB else REPAIR_WHEN if repair else AGAIN_WHEN}")
         graph = self.archive(described.archive).graph
         if not graph:
             raise errors.Refused(f"the archive of job {job} has no graph")
-        return again(graph, job)
+        return again(graph, job, repair=repair)
 
     def report_now(self, job: str, task: str = "", subtask: int | None = None) -> client.JobReported:
         """What the running attempts of a job are doing at this moment; each is asked, and the answer comes within seconds. `task`: one of
@@ -90,15 +92,16 @@ class Queries(Session):
             return self._ask(request, client.JobReported)
 
     def list(self, most: int = 100, **only: Any) -> client.JobsListed:
-        """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=..."""
-        return self._ask(client.ListJobs(most=most, **only), client.JobsListed)
+        """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=... Raises
+        Malformed."""
+        return self._ask(checked(client.ListJobs, most=most, **only), client.JobsListed)
 
     def list_details(self, limit: int = 100, cursor: str = "", **only: Any) -> client.JobDetailsListed:
         """A page of all jobs, newest first, also of those that only etcd has. `cursor`: `next` of the page before. `only`: fields of
-        ListJobDetails, such as name="nightly", states=["FAILED"], since_ms=... Raises Refused for what is no cursor."""
+        ListJobDetails, such as name="nightly", states=["FAILED"], since_ms=... Raises Malformed, as for what is no cursor."""
         if not re.fullmatch(client.CURSOR_PATTERN, cursor):
-            raise errors.Refused(f"{cursor[:200]!r} is no cursor of a list of jobs: give the one that the page before ended with")
-        return self._ask(client.ListJobDetails(limit=limit, cursor=cursor, **only), client.JobDetailsListed)
+            raise errors.Malformed(f"{cursor[:200]!r} is no cursor of a list of jobs: give the one that the page before ended with")
+        return self._ask(checked(client.ListJobDetails, limit=limit, cursor=cursor, **only), client.JobDetailsListed)
 
     def overview(self) -> client.ClusterOverview:
         """Where the ResourceManager is `silent`, only the jobs are counted."""

@@ -31,6 +31,7 @@ KEPT = (client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
 CHANGES = (*SENT_ON, *KEPT, client.CancelJob, client.UpdateRequirements)
 """Without an answer it is not known whether they were carried out."""
 
+Q = TypeVar("Q", bound=client.Request)
 R = TypeVar("R", bound=client.Reply)
 A = TypeVar("A", bound=client.AboutJob)
 S = TypeVar("S", bound="Session")
@@ -177,8 +178,19 @@ def expected(reply: client.Reply, kind: type[R]) -> R:
 
 
 def about(kind: type[A], job: str) -> A:
-    """The request of this kind about a job. Raises Refused for what is no job's id."""
+    """The request of this kind about a job. Raises Malformed for what is no job's id."""
     try:
         return kind(job=job)
     except ValueError:
-        raise errors.Refused(f"{job!r} is no job's id: {client.JOB_ID_RULE}") from None
+        raise errors.Malformed(f"{job!r} is no job's id: {client.JOB_ID_RULE}") from None
+
+
+def checked(kind: type[Q], **fields: Any) -> Q:
+    """The request of this kind. Raises Malformed for what it may not have."""
+    try:
+        return kind(**fields)
+    except ValidationError as wrong:
+        first = wrong.errors(include_url=False)[0]
+        if first["loc"] == ("host",):
+            raise errors.Malformed(f"{fields['host']!r} is no host: give it as `millrace taskmanagers` lists it") from None
+        raise errors.Malformed(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

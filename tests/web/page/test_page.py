@@ -305,7 +305,9 @@ def test_a_job_that_has_not_ended_is_not_run_again(web: TestClient, cluster: Clu
     assert f"/page/jobs/{FINISHED}/again" in web.get(f"/page/jobs/{FINISHED}").text
     assert "/again" not in web.get(f"/page/jobs/{RUNNING}").text
     for answer in (web.get(f"/page/jobs/{RUNNING}/again"), web.post(f"/page/jobs/{RUNNING}/again", data={"token": token(web)})):
-        assert f"job {RUNNING} is RUNNING: it can be run again, or repaired, once it has ended" in said(answer.text)
+        assert f"job {RUNNING} is RUNNING: it can be run again once it has ended" in said(answer.text)
+    for answer in (web.get(f"/page/jobs/{RUNNING}/repair"), web.post(f"/page/jobs/{RUNNING}/repair", data={"token": token(web)})):
+        assert f"job {RUNNING} is RUNNING: it can be repaired once it has FAILED or was CANCELED" in said(answer.text)
     assert cluster.sent == []
 
 
