@@ -59,6 +59,8 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
     "sql",
     [
         "SELECT values, t.select, t.x AS order FROM t WHERE max(values) > 1",
+        "SELECT id, where.city, from.x + on.y FROM t WHERE where.city > 'a' GROUP BY id, where.city",
+        "SELECT id, max(where), where FROM t",
         "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
         "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
         "SELECT window.start, count(*) FROM t GROUP BY window(at, '1 hour')",

@@ -136,8 +136,8 @@ def _parsed(text: str, steps: Steps) -> Any:
 
 
 def _as_spark_reads(tokens: list[Any]) -> list[Any]:
-    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `x AS order`, a column called
-    values, the function `window(`), and `>>>` is one operator."""
+    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `where.x`, `SELECT a, where`, `x AS order`,
+    a column called values, the function `window(`), and `>>>` is one operator."""
     from sqlglot import Token, TokenType
 
     read: list[Any] = []
@@ -147,6 +147,8 @@ def _as_spark_reads(tokens: list[Any]) -> list[Any]:
         asked = before.token_type if before is not None else None
         name = token.text.isidentifier() and (
             asked is TokenType.DOT
+            or (after is not None and follows is TokenType.DOT and after.start == token.end + 1)
+            or (asked in (TokenType.SELECT, TokenType.COMMA, TokenType.L_PAREN) and ends)
             or (asked is TokenType.ALIAS and ends)
             or (kind is TokenType.WINDOW and follows is TokenType.L_PAREN)
             or (kind is TokenType.VALUES and follows not in (TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING))
