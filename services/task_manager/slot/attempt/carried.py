@@ -61,13 +61,18 @@ def check(session: Any, vertex: str, schema: str, columns: Sequence[str] | None)
         problems.append("it has no columns")
     if not problems:
         return
-    more = f", and {len(problems) - NAMED_MOST} more" if len(problems) > NAMED_MOST else ""
     raise AttemptError(
         "NOT_CARRIED",
-        f"{vertex!r} cannot hand its rows to other tasks: {'; '.join(problems[:NAMED_MOST])}{more}. Cast or rename such a column in"
+        f"{vertex!r} cannot hand its rows to other tasks: {listed(problems)}. Cast or rename such a column in"
         f" {vertex!r}, or leave it out; between vertices of parallelism 1 it may stay",
         vertex=vertex,
     )
+
+
+def listed(problems: Sequence[str]) -> str:
+    """As a user reads them."""
+    more = f", and {len(problems) - NAMED_MOST} more" if len(problems) > NAMED_MOST else ""
+    return f"{'; '.join(problems[:NAMED_MOST])}{more}"
 
 
 def readable(session: Any, schema: str) -> list[bool]:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ..attempt_wire import AttemptReport, AttemptSpec, PinnedSource, VertexSpec
-from . import carried, exchange, frames, shares, vertices
+from . import carried, exchange, frames, shares, vertices, writable
 from .errors import PROGRESS, AttemptError
 from .findings import Findings, Query
 from .needs import Needs
@@ -41,6 +41,8 @@ def plan(spec: AttemptSpec, session: Any, modules: str, findings: Findings) -> A
         columns, needed = needs.columns(name), needs.filter(name)
         if name in leaving and name in schemas:
             carried.check(session, name, schemas[name], columns)
+        if (sink := vertex.get("sink")) and name in schemas:
+            writable.check(session, name, sink, schemas[name])
         if columns is not None or needed is not None or name in pinned:
             pinned[name] = {**pinned.get(name, {}), "columns": columns, "filter": needed}
     return {"pinned": pinned, "schemas": schemas, "key_types": key_types, "time_zone": chain.bare.conf.get(TIME_ZONE)}

@@ -11,7 +11,7 @@ from ..common.attach import ADAPTIVE, PARTITIONS
 from ..common.conf import classify_conf, is_remote
 from ..common.config import Dirs
 from ..common.left import REPORT_FILE_BYTES_MAX
-from . import carried, exchange, frames, hashed_rows, modules, planning, result, shared_storage, shares, udfs, vertices
+from . import carried, exchange, frames, hashed_rows, modules, planning, result, shared_storage, shares, udfs, vertices, writable
 from .errors import PROGRESS, AttemptError, silence_context_loggers
 from .findings import Findings
 from .own_time import SPENT
@@ -72,9 +72,11 @@ def _analysed(spec: AttemptSpec, session: Any, folder: str, findings: Findings) 
     opened = _opened(spec)
     first = _apply(_sizing(session, None if opened else known), spec, [session])
     chain = vertices.Chain(spec, session, folder, findings)
-    leaving = carried.leaving(spec["outputs"])
+    leaving, sinks = carried.leaving(spec["outputs"]), exchange.sinks_of(spec)
     for vertex in spec["vertices"]:
         df = chain.add(vertex)
+        if df is not None and vertex["id"] in sinks:
+            writable.check(df.sparkSession, vertex["id"], sinks[vertex["id"]], frames.schema_json(df))
         if df is not None and vertex["id"] in leaving:
             carried.check(df.sparkSession, vertex["id"], frames.schema_json(df), chain.columns(vertex["id"]))
         if vertex["id"] in opened:
