@@ -23,7 +23,8 @@ COMMANDS = [
     ("block", BAD), ("unblock", BAD), ("block", "a", "--reason", "x" * 300),
     ("describe", "x" * 300), ("settings", "x" * 300), ("logs", "--process", "x" * 300),
     ("list", "--cursor", BAD), ("list", "--name", "x" * 300),
-    ("schedule", "show", BAD), ("schedule", "pause", BAD), ("schedule", "resume", BAD), ("schedule", "remove", BAD), ("schedule", "run", BAD),
+    ("schedule", "show", BAD), ("schedule", "pause", BAD), ("schedule", "resume", BAD), ("schedule", "remove", BAD),
+    ("schedule", "run", BAD),
     ("schedule", "set", BAD, "GRAPH", "--cron", "@daily"), ("submit", "GRAPH", "--job", BAD), ("repair", BAD, "--graph", "GRAPH"),
 ]  # fmt: skip
 

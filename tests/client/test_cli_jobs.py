@@ -125,7 +125,8 @@ def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane
 
 def test_a_repair_is_refused_with_what_to_do_instead(plane: ControlPlane, graph: Path) -> None:
     job = run(plane, "submit", graph)[0].strip()
-    assert run(plane, "repair", job, code=1)[1] == f"millrace: job {job} is RUNNING: it can be repaired once it has FAILED or was CANCELED\n"
+    lives = f"millrace: job {job} is RUNNING: it can be repaired once it has FAILED or was CANCELED\n"
+    assert run(plane, "repair", job, code=1)[1] == lives
     run(plane, "cancel", job, "--wait")
     nothing = f"nothing of job {job} had finished that could be kept: run it again (millrace run-again {job})"
     assert run(plane, "repair", job, code=2)[1] == f"millrace: {nothing}\n"

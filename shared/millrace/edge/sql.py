@@ -136,8 +136,8 @@ def _parsed(text: str, steps: Steps) -> Any:
 
 
 def _as_spark_reads(tokens: list[Any]) -> list[Any]:
-    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `where.x`, `SELECT a, where`, `x AS order`,
-    a column called values, the function `window(`), and `>>>` is one operator."""
+    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `where.x`, `max(where)`, `x AS order`, a
+    column called values, the function `window(`), and `>>>` is one operator."""
     from sqlglot import Token, TokenType
 
     read: list[Any] = []

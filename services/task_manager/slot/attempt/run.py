@@ -11,7 +11,20 @@ from ..common.attach import ADAPTIVE, PARTITIONS
 from ..common.conf import classify_conf, is_remote
 from ..common.config import Dirs
 from ..common.left import REPORT_FILE_BYTES_MAX
-from . import carried, exchange, frames, hashed_rows, modules, planning, result, shared_storage, shares, udfs, vertices, writable
+from . import (
+    carried,
+    exchange,
+    frames,
+    hashed_rows,
+    modules,
+    planning,
+    result,
+    shared_storage,
+    shares,
+    udfs,
+    vertices,
+    writable,
+)
 from .errors import PROGRESS, AttemptError, silence_context_loggers
 from .findings import Findings
 from .own_time import SPENT

@@ -39,8 +39,8 @@ def check(session: Any, vertex: str, sink: SinkSpec, schema: str) -> None:
         return
     raise AttemptError(
         "NOT_WRITABLE",
-        f"{vertex!r} cannot write its rows as {name}: {carried.listed(problems)}. Make such a column a STRING before it (by to_json or CAST,"
-        " say), or leave it out; or take another format",
+        f"{vertex!r} cannot write its rows as {name}: {carried.listed(problems)}. Make such a column a STRING before it, say by to_json"
+        " or CAST, or leave it out; or take another format",
         vertex=vertex,
     )
 
