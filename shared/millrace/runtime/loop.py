@@ -78,6 +78,7 @@ class ScopeLoop:
         self.replica: Replica | None = None
         self.generation: Generation | None = None
         self._acks: deque[tuple[int, int]] = deque()
+        self._uncounted: list[OutboxRecord] = []
         self._stopping = threading.Event()
         self._giving_away = threading.Event()
         self._damage: str | None = None  # why the generation must be raised, until it is
@@ -172,6 +173,7 @@ class ScopeLoop:
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.key.view, self._caught_up, self.around.store.revision))
+        self._count(replica)
         self.terms.update(replica)
         self._append_lost(replica)
         if self._giving_away.is_set():
@@ -355,16 +357,17 @@ class ScopeLoop:
             output.topic, output.partition, output.value.encode(), key=output.key.encode(),
             headers=envelope.of_output(self.scope, self.generation.number, output), on_ack=lambda: self._acks.append(mark),
         )  # fmt: skip
-        self._count(output)
+        if output.type in self.hosted.counts:
+            self._uncounted.append(output)
 
-    def _count(self, output: OutboxRecord) -> None:
-        """For the metrics: whatever fails in it, nothing else does."""
-        count = self.hosted.counts.get(output.type)
-        if count is not None and self.replica is not None:
+    def _count(self, replica: Replica) -> None:
+        """For the metrics, once all is sent that a turn has to send. Whatever fails in it, nothing else does."""
+        for output in self._uncounted:
             try:
-                count(output, self.replica.folded.state)
+                self.hosted.counts[output.type](output, replica.folded.state)
             except Exception:
                 self.log.exception("an output could not be counted", type=output.type)
+        self._uncounted.clear()
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None

@@ -46,6 +46,9 @@ _CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # two stores in a process share no connection, nor its backoff
 ]
 
+CHANGES_PAUSE_S = 0.2
+"""etcd tells of a change at the moment at which it answers who has made it, who is in a hurry: `Store.changes` reads on so much later."""
+
 _OPERATIONS = {rpc_pb2.RangeRequest: "range", rpc_pb2.TxnRequest: "txn"}  # the others are about leases
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT,)
 # Statuses that etcd gives before it proposes a change, or when it rejects one in the log: nothing was changed.
@@ -181,11 +184,13 @@ class EtcdStore:
 
         start, end = self._range(prefix)
         wanted = rpc_pb2.WatchCreateRequest(key=start, range_end=end, start_revision=since + 1 if since else 0)
-        return self._watch(wanted, on_event, on_lost)
+        return self._watch(wanted, on_event, on_lost, CHANGES_PAUSE_S)
 
-    def _watch(self, wanted: Any, on_event: Callable[[Any], None], on_lost: Callable[[bool], None]) -> Callable[[], None]:
+    def _watch(
+        self, wanted: Any, on_event: Callable[[Any], None], on_lost: Callable[[bool], None], pause_s: float = 0
+    ) -> Callable[[], None]:
         try:
-            return self._streams.watch(wanted, on_event, on_lost)
+            return self._streams.watch(wanted, on_event, on_lost, pause_s)
         except grpc.RpcError as failure:
             raise Unavailable(f"etcd at {self._endpoint} did not answer for a watch: {failure}") from failure
 

@@ -24,6 +24,7 @@ log = logging.getLogger("millrace.etcd")
 
 Options = list[tuple[str, Any]]
 
+WAITED_S = 0.002  # an answer that was there already comes sooner
 LATE_S = 0.5  # for the streams' thread to say that a call's time is over; else it is held up
 
 
@@ -74,11 +75,11 @@ class Streams:
         return self._run(self._renew(request))
 
     def watch(
-        self, wanted: rpc_pb2.WatchCreateRequest, on_event: Callable[[Any], None], on_lost: Callable[[bool], None]
+        self, wanted: rpc_pb2.WatchCreateRequest, on_event: Callable[[Any], None], on_lost: Callable[[bool], None], pause_s: float = 0
     ) -> Callable[[], None]:
-        """Returns what ends the watch, when etcd has confirmed it. `on_lost` is called at most once, also by `close`, and never after the
+        """Returns what ends the watch, when etcd has confirmed it. After what it had to wait for it reads on `pause_s` later. `on_lost` is called at most once, also by `close`, and never after the
         returned function was called. It is given whether what was to be told is compacted."""
-        watch = _Watch(self._watches, wanted, on_event, on_lost)
+        watch = _Watch(self._watches, wanted, on_event, on_lost, pause_s)
         try:
             self._run(watch.open(self._connected))
         except grpc.RpcError:
@@ -134,9 +135,9 @@ class _Watch:
 
     def __init__(
         self, among: set[_Watch], wanted: rpc_pb2.WatchCreateRequest, on_event: Callable[[Any], None],
-        on_lost: Callable[[bool], None],
+        on_lost: Callable[[bool], None], pause_s: float,
     ) -> None:  # fmt: skip
-        self._among, self._wanted, self._on_event, self._on_lost = among, wanted, on_event, on_lost
+        self._among, self._wanted, self._on_event, self._on_lost, self._pause_s = among, wanted, on_event, on_lost, pause_s
         self._compacted = False
         self._over = threading.Event()
         self._noting = threading.Lock()
@@ -164,7 +165,9 @@ class _Watch:
 
     async def _read(self) -> None:
         try:
+            asked_s = _loop().time()
             while (answer := await self._stream.read()) is not grpc.aio.EOF:
+                waited_s = _loop().time() - asked_s
                 if answer.canceled:
                     self._compacted = answer.compact_revision > 0  # etcd says so after it has confirmed the watch
                     return
@@ -172,6 +175,9 @@ class _Watch:
                     if self._over.is_set():
                         return
                     self._on_event(event)
+                if self._pause_s and waited_s > WAITED_S:
+                    await asyncio.sleep(self._pause_s)
+                asked_s = _loop().time()
         except grpc.RpcError as failure:
             if not self._over.is_set():
                 log.info("the watch of %s ended: %s", self._wanted.key.decode(errors="replace"), failure.details())
