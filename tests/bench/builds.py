@@ -57,7 +57,7 @@ def builds(
             for label, value, unit in rows or ():
                 found[which].setdefault(label, []).append((value, unit))
             code = 0
-    Console(width=None if sys.stdout.isatty() else 200).print(_table(*found))
+    Console(width=None if sys.stdout.isatty() else 200).print(table(*found))
     if failed:
         print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
     raise typer.Exit(code or int(bool(failed)))
@@ -90,7 +90,7 @@ def rows_of(rows: list[dict[str, str]]) -> list[tuple[str, float, str]]:
     return found
 
 
-def _table(before: Found, after: Found) -> Table:
+def table(before: Found, after: Found) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("figure", "other build", "this build", "ratio", ""):
         table.add_column(column)
