@@ -22,6 +22,7 @@ from millrace.core.messages.records import Fact, Message, Record, UnknownRecord,
 from millrace.core.messages.slots import CaughtUp, DeployTasks, FellBehind, SlotReady, Unheard
 from millrace.core.replica import Action, Append, BeReborn, End, Perform, Speak
 from millrace.core.solo import SoloReplica
+from millrace.core.states import PresenceState
 from millrace.core.topics import RESOURCE_MANAGER, TASK_MANAGER, Topology
 from millrace.io.interfaces import Bus, Received, Store
 from millrace.runtime import envelope
@@ -32,7 +33,7 @@ from millrace.runtime.performer import InOrder
 from . import incarnation
 from .core import fencing, slot_table
 from .core.machine import TaskManager
-from .core.presence import Presence, PresenceState, Sight
+from .core.presence import Presence, Sight
 from .inbox import Inbox
 from .inputs import AGAIN, FAILED, STOPPED, Ending, InboxRead, Inputs, Item, WakeUp
 from .journal import Journal

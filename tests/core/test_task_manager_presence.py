@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from millrace.core.states import PresenceState
 from services.task_manager.core.fencing import UNREAD_MS, patience_ms
-from services.task_manager.core.presence import TRANSITIONS, Event, Presence, PresenceState, Reading, Sight
+from services.task_manager.core.presence import TRANSITIONS, Event, Presence, Reading, Sight
 
 PRESENT, BEHIND, READ, CONFIRMED, LOST = PresenceState
 LOST_AFTER_MS = 600

@@ -9,10 +9,10 @@ import pytest
 
 from millrace.core.fold import TICK_MS
 from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager, TaskManagerRegistered
+from millrace.core.states import PresenceState
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.core.fencing import UNREAD_MS
-from services.task_manager.core.presence import PresenceState
 from services.task_manager.inputs import AGAIN, Ending
 from services.task_manager.shell import Shell
 from tests.simulation.bus import MemoryBus

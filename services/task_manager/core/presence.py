@@ -18,16 +18,9 @@ from typing import NamedTuple
 
 from millrace.core.clocks import OwnMs
 from millrace.core.fold import TICK_MS
+from millrace.core.states import PresenceState
 
 from . import fencing
-
-
-class PresenceState(str, Enum):
-    PRESENT = "PRESENT"  # nobody else has its tasks
-    BEHIND = "BEHIND"  # others may have them: in this state and the next two it launches nothing
-    READ = "READ"  # it has read its inbox since it fell behind; etcd is asked
-    CONFIRMED = "CONFIRMED"  # etcd had it at some moment; the next answer was asked for after the inbox was read
-    LOST = "LOST"  # it was declared lost, and ends
 
 
 class Event(str, Enum):

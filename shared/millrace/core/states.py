@@ -1,4 +1,5 @@
-"""The states of jobs, subtasks, slots, attempts, leaders and the cluster's end, and which may follow which. No other module lists these.
+"""The states of jobs, subtasks, slots, attempts, leaders, TaskManagers and the cluster's end, and which may follow which.
+No other module lists these.
 
 The tables are the specification: a change that is not in them is a broken assertion. The enums are strings, so what was read from JSON
 is compared with their members; what is written is a member's `value`. `Literal` types are for messages, which hold plain strings.
@@ -225,6 +226,16 @@ class Role(Enum):
     CAMPAIGNING = "campaigning"  # asked etcd for the key
     ELECT = "elect"  # has the key, its Elected is not folded yet
     LEADING = "leading"
+
+
+class PresenceState(str, Enum):
+    """Whether a TaskManager may launch what it is told to. How it changes: `task_manager/core/presence.py:TRANSITIONS`."""
+
+    PRESENT = "PRESENT"  # nobody else has its tasks
+    BEHIND = "BEHIND"  # others may have them: in this state and the next two it launches nothing
+    READ = "READ"  # it has read its inbox since it fell behind; etcd is asked
+    CONFIRMED = "CONFIRMED"  # etcd had it at some moment; the next answer was asked for after the inbox was read
+    LOST = "LOST"  # it was declared lost, and ends
 
 
 def check_job(old: JobStatus, new: JobStatus) -> None:

@@ -77,8 +77,9 @@ class Streams:
     def watch(
         self, wanted: rpc_pb2.WatchCreateRequest, on_event: Callable[[Any], None], on_lost: Callable[[bool], None], pause_s: float = 0
     ) -> Callable[[], None]:
-        """Returns what ends the watch, when etcd has confirmed it. After what it had to wait for it reads on `pause_s` later. `on_lost` is called at most once, also by `close`, and never after the
-        returned function was called. It is given whether what was to be told is compacted."""
+        """Returns what ends the watch, when etcd has confirmed it. `on_lost` is called at most once, also by `close`, and never after the
+        returned function was called. It is given whether what was to be told is compacted. `pause_s`: how long it reads nothing after
+        each time that it had to wait for something."""
         watch = _Watch(self._watches, wanted, on_event, on_lost, pause_s)
         try:
             self._run(watch.open(self._connected))
