@@ -92,10 +92,9 @@ class NotedLoop(ScopeLoop):
         super()._fold(replica, received, now)
         self._book.record_folded(self.hosted.machine, replica.folded, self._branch, before_ms, before_epoch)
 
-    def _count(self, said: OutboxRecord) -> None:
+    def _count(self, output: OutboxRecord, state: Any) -> None:
         """A service would go on; here whoever cannot count an output is found."""
-        assert self.replica is not None
-        self.hosted.counts.get(said.type, lambda *_: None)(said, self.replica.folded.state)
+        self.hosted.counts[output.type](output, state)
 
     def _campaign(self, expected: int) -> None:
         """[R6]: nobody takes away the key of an epoch that it has not read of in the log; its holder may be about to write."""

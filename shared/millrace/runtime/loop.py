@@ -173,7 +173,7 @@ class ScopeLoop:
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.key.view, self._caught_up, self.around.store.revision))
-        self._count(replica)
+        self._count_sent(replica)
         self.terms.update(replica)
         self._append_lost(replica)
         if self._giving_away.is_set():
@@ -360,14 +360,18 @@ class ScopeLoop:
         if output.type in self.hosted.counts:
             self._uncounted.append(output)
 
-    def _count(self, replica: Replica) -> None:
-        """For the metrics, once all is sent that a turn has to send. Whatever fails in it, nothing else does."""
-        for output in self._uncounted:
-            try:
-                self.hosted.counts[output.type](output, replica.folded.state)
-            except Exception:
-                self.log.exception("an output could not be counted", type=output.type)
-        self._uncounted.clear()
+    def _count_sent(self, replica: Replica) -> None:
+        """For the metrics, once all is sent that a turn has to send."""
+        counted, self._uncounted = self._uncounted, []
+        for output in counted:
+            self._count(output, replica.folded.state)
+
+    def _count(self, output: OutboxRecord, state: Any) -> None:
+        """Whatever fails in it, nothing else does."""
+        try:
+            self.hosted.counts[output.type](output, state)
+        except Exception:
+            self.log.exception("an output could not be counted", type=output.type)
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None
