@@ -166,9 +166,10 @@ class _Watch:
 
     async def _read(self) -> None:
         try:
-            asked_s = _loop().time()
+            clock = asyncio.get_running_loop().time
+            asked_s = clock()
             while (answer := await self._stream.read()) is not grpc.aio.EOF:
-                waited_s = _loop().time() - asked_s
+                waited_s = clock() - asked_s
                 if answer.canceled:
                     self._compacted = answer.compact_revision > 0  # etcd says so after it has confirmed the watch
                     return
@@ -178,7 +179,7 @@ class _Watch:
                     self._on_event(event)
                 if self._pause_s and waited_s > WAITED_S:
                     await asyncio.sleep(self._pause_s)
-                asked_s = _loop().time()
+                asked_s = clock()
         except grpc.RpcError as failure:
             if not self._over.is_set():
                 log.info("the watch of %s ended: %s", self._wanted.key.decode(errors="replace"), failure.details())
