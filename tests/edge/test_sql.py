@@ -61,6 +61,10 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
         "SELECT values, t.select, t.x AS order FROM t WHERE max(values) > 1",
         "SELECT id, where.city, from.x + on.y FROM t WHERE where.city > 'a' GROUP BY id, where.city",
         "SELECT id, max(where), where FROM t",
+        "SELECT from, any, count(*) AS n FROM t WHERE any > 1 AND from <> on GROUP BY from, any HAVING case IS NULL ORDER BY from DESC",
+        "SELECT a.from FROM t AS a JOIN t AS b ON from = a.on WHERE NOT from = 1 AND on IN (1, 2) AND 2 * from - on BETWEEN drop AND 9",
+        "SELECT CASE WHEN from > 1 THEN union ELSE using END AS x, if - 1 AS y FROM (SELECT * FROM t) WHERE from LIKE 'x%'",
+        "SELECT DISTINCT from, CAST(on AS INT) AS on, row_number() OVER (PARTITION BY outer ORDER BY from) AS n FROM t",
         "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
         "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
         "SELECT window.start, count(*) FROM t GROUP BY window(at, '1 hour')",
@@ -70,6 +74,14 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
 )
 def test_what_spark_takes_and_sqlglot_does_not_is_no_problem(sql: str) -> None:
     assert look(sql).message is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT a FROM t WHERE x = AND y > 1", "SELECT a FROM t WHERE (a > from AND b = 2", "SELECT from a b FROM t WHERE a >"],
+)
+def test_a_keyword_in_the_wrong_place_is_no_name(sql: str) -> None:
+    assert (look(sql).message or "").startswith("does not parse: ")
 
 
 def test_a_problem_names_the_line_in_the_query() -> None:

@@ -18,6 +18,18 @@ _CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog", "spark.sql.catalo
 STEPS_A_TOKEN, STEPS_LEAST = 20, 5000  # what a parser may take; SQL as people write it needs two a token
 STEPS_A_GRAPH = 150_000  # of all SQL of a graph: enough for 256 KB as people write it, and about a second
 
+# Where a value must come, and what can only come behind one: a keyword between the two is a name. Signs can begin a value as well.
+_SIGNS = {"DASH", "PLUS", "STAR", "TILDA"}
+_COMPARISONS = {"EQ", "GT", "GTE", "ILIKE", "LIKE", "LT", "LTE", "NEQ", "NULLSAFE_EQ", "RLIKE"}
+_OPERATORS = _COMPARISONS | {"AND", "BETWEEN", "DIV", "DPIPE", "MOD", "OR", "SLASH"}
+_CLAUSES = {"GROUP_BY", "HAVING", "ORDER_BY"}
+_BEFORE_A_VALUE = _SIGNS | _OPERATORS | _CLAUSES | {"COMMA", "DISTINCT", "ELSE", "L_PAREN", "NOT", "ON", "PARTITION_BY", "SELECT"}
+_BEFORE_A_VALUE |= {"THEN", "WHEN", "WHERE"}
+_AFTER_A_VALUE = _OPERATORS | _CLAUSES | {"ALIAS", "ASC", "COMMA", "DESC", "ELSE", "END", "FROM", "IN", "IS", "LIMIT", "R_PAREN"}
+_AFTER_A_VALUE |= {"SEMICOLON", "THEN"}
+_NO_NAMES = {"DISTINCT", "NOT"}  # they stand before a value, which can be such a name
+_BEFORE_A_SIGN = _NO_NAMES | {"ALL", "INTERVAL", "SELECT"}
+
 
 @dataclass(frozen=True)
 class Looked:
@@ -136,26 +148,26 @@ def _parsed(text: str, steps: Steps) -> Any:
 
 
 def _as_spark_reads(tokens: list[Any]) -> list[Any]:
-    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `where.x`, `max(where)`, `x AS order`, a
-    column called values, the function `window(`), and `>>>` is one operator."""
+    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `where.x`, `WHERE any > 1`, `x AS order`,
+    `GROUP BY from`, a column called values, the function `window(`), and `>>>` is one operator."""
     from sqlglot import Token, TokenType
 
     read: list[Any] = []
-    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-        kind, follows = token.token_type, after.token_type if after is not None else None
-        ends = follows in (None, TokenType.COMMA, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON)
-        asked = before.token_type if before is not None else None
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        kind, follows = token.token_type.name, after.token_type.name if after is not None else "SEMICOLON"
+        asked = read[-1].token_type.name if read else None
         name = token.text.isidentifier() and (
-            asked is TokenType.DOT
-            or (after is not None and follows is TokenType.DOT and after.start == token.end + 1)
-            or (asked in (TokenType.SELECT, TokenType.COMMA, TokenType.L_PAREN) and ends)
-            or (asked is TokenType.ALIAS and ends)
-            or (kind is TokenType.WINDOW and follows is TokenType.L_PAREN)
-            or (kind is TokenType.VALUES and follows not in (TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING))
+            asked == "DOT"
+            or (after is not None and follows == "DOT" and after.start == token.end + 1)
+            or (asked in _BEFORE_A_VALUE and kind not in _NO_NAMES and follows in _AFTER_A_VALUE)
+            or (asked in _BEFORE_A_VALUE and kind not in _BEFORE_A_SIGN and follows in _SIGNS)
+            or (asked == "ALIAS" and follows in ("COMMA", "FROM", "R_PAREN", "SEMICOLON"))
+            or (kind == "WINDOW" and follows == "L_PAREN")
+            or (kind == "VALUES" and follows not in ("L_PAREN", "NUMBER", "STRING"))
         )
         if [each.token_type for each in (*read[-2:], token)] == [TokenType.GT] * 3 and token.end - read[-2].start == 2:
             continue
-        read.append(Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end) if name else token)
+        read.append(Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end) if name else token)
     return read
 
 
