@@ -26,6 +26,7 @@ from millrace.client import Ending, LogPiece, NotFinished, Result
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDetails, JobSummary
 from millrace.core.messages.execution import SkewedEdge, TimeSpent
+from millrace.core.messages.progress import AttemptProgress
 from services.task_manager.slot.attempt.result import _keys
 from tests.cli.details import detail, task
 
@@ -190,9 +191,22 @@ def test_a_subtask_that_took_far_longer_than_the_others_is_named(capsys: pytest.
         print_job(JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000), detail(task("v", *subtasks)), None)
         return [line for line in capsys.readouterr().out.splitlines() if "the others" in line]
 
-    assert ended(4_000, 12_000, 2_000) == [
-        "v[1] took 12.0 s, the others 3.0 s: where rows come by hash, few keys may have most of them; more columns spread them"
-    ]
+    no_progress = {name: 0 for name, field in AttemptProgress.model_fields.items() if field.is_required()}
+
+    def read(*rows: int) -> list[str]:
+        subtasks = [
+            {"subtask": number, "state": "FINISHED", "attempt": 1, "running_ms": 1_000, "ended_ms": (4_000, 13_000, 5_000)[number],
+             "progress": {**no_progress, "rows_read": each}}
+            for number, each in enumerate(rows)
+        ]  # fmt: skip
+        print_job(JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000), detail(task("v", *subtasks)), None)
+        return [line for line in capsys.readouterr().out.splitlines() if "the others" in line]
+
+    keys = "where rows come by hash, few keys may have most of them; more columns spread them"
+    slot = "what a slot runs first takes longer, and so does what shares its machine with other work"
+    assert ended(4_000, 12_000, 2_000) == [f"v[1] took 12.0 s, the others 3.0 s: {keys}; and {slot}"]
+    assert read(1_000, 3_000, 2_000) == [f"v[1] took 12.0 s for 3,000 rows, the others 3.5 s for 1,500 rows: {keys}"]
+    assert read(1_000, 2_999, 2_000) == [f"v[1] took 12.0 s for 2,999 rows, the others 3.5 s for 1,500 rows: {slot}"]
     assert ended(4_000, 11_999, 4_000) == [], "not three times as long"
     assert ended(100, 2_099) == [], "not two seconds longer"
     assert ended(100, 2_100) != []

@@ -201,6 +201,12 @@ def _print_figures(detail: JobDetail) -> None:
         print("  no attempt has reported what its Spark does: the first report comes after a second, and what was canceled is not listed")
 
 
+_KEYS = "where rows come by hash, few keys may have most of them; more columns spread them"
+_SLOT = "what a slot runs first takes longer, and so does what shares its machine with other work"
+_WHY_LONGER = {True: _KEYS, False: _SLOT, None: f"{_KEYS}; and {_SLOT}"}
+"""Whether it had more rows -> what that says."""
+
+
 def _uneven(detail: JobDetail) -> Iterator[str]:
     """Edges that are skewed; then subtasks that took long, but for those that had more to do for that."""
     for edge in detail.skewed:
@@ -209,9 +215,10 @@ def _uneven(detail: JobDetail) -> Iterator[str]:
     for each in stragglers(detail):
         if any((vertex, each.subtask) in readers for vertex in each.task.split("+")):
             continue
-        others = f"took {took(1, 1 + each.took_ms)}, the others {took(1, 1 + each.others_ms)}"
-        advice = "where rows come by hash, few keys may have most of them; more columns spread them"
-        yield f"\n{label(each.task)}[{each.subtask}] {others}: {advice}"
+        known = each.had_more_rows is not None
+        mine, others = (f" for {rows:,} rows" if known else "" for rows in (each.rows, each.others_rows))
+        times = f"took {took(1, 1 + each.took_ms)}{mine}, the others {took(1, 1 + each.others_ms)}{others}"
+        yield f"\n{label(each.task)}[{each.subtask}] {times}: {_WHY_LONGER[each.had_more_rows]}"
 
 
 def _failures(detail: JobDetail) -> Iterator[str]:
