@@ -32,17 +32,17 @@ def tokens(file: Path) -> Iterator[tokenize.TokenInfo]:
 
 
 def modules() -> dict[str, Path]:
-    """The product's: dotted name -> file."""
+    """The product's and its tests': dotted name -> file."""
     found = {}
     for name, file in zip(names(FILES), FILES, strict=True):
-        if not name.startswith(("tests/", "examples/")):
+        if not name.startswith("examples/"):
             parts = name.removesuffix(".py").removesuffix("/__init__").removeprefix("shared/").split("/")
             found[".".join(parts)] = file
     return found
 
 
 def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
-    """What a module imports of the product, at its top or within a function, to run it or for its types."""
+    """What a module imports of these, at its top or within a function, to run it or for its types."""
     package = module.split(".")[: None if known[module].name == "__init__.py" else -1]
     for node in ast.walk(ast.parse(text(known[module]))):
         if isinstance(node, ast.Import):

@@ -11,9 +11,9 @@ from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from millrace.runtime.snapshots import freeze
+from tests.simulation.behaviour import Script, Timing, all_finish
 from tests.simulation.client import Client
 from tests.simulation.control import ControlProcess
-from tests.simulation.slots import Script, Timing, all_finish
 from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX, World
 

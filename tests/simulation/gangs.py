@@ -9,8 +9,8 @@ from millrace.core.states import SlotState
 from millrace.core.topics import RESOURCE_MANAGER
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Behaviour
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Behaviour
 
 GANGS = ("gang-1", "gang-2")
 SIZE = 4

@@ -12,9 +12,9 @@ from services.dispatcher.schedules import times
 from services.dispatcher.schedules.deciding import LATE_MS
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Timing
 from tests.simulation.cluster import Cluster
 from tests.simulation.scheduling import accepted_jobs
-from tests.simulation.slots import Timing
 
 MINUTE_MS = 60_000
 EVERY = 10  # minutes: longer than a time may be late without being missed

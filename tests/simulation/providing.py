@@ -10,10 +10,10 @@ from millrace.core.states import WITH_TASK_MANAGER, WorkerState
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Timing
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 from tests.simulation.provider import MemoryProvider
-from tests.simulation.slots import Timing
 
 CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", f"{RESOURCE_MANAGER}#2", f"{JOB_MASTER}#1")
 START_MS, IDLE_MS = 4_000, 2_000

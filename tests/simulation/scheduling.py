@@ -11,8 +11,8 @@ from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topol
 from services.dispatcher.schedules import times
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Timing
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Timing
 
 MINUTE_MS = 60_000
 MINUTES = 4

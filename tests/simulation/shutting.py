@@ -11,9 +11,9 @@ from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topol
 from millrace.runtime import shut_down
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Timing
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
-from tests.simulation.slots import Timing
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX
 

@@ -15,8 +15,8 @@ from millrace.io.interfaces import Put, Txn
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Behaviour, Timing
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Behaviour, Timing
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX
 

@@ -9,9 +9,10 @@ from millrace.core.messages.events import EdgeSkewed
 from tests.replay.simulated import STANDBY
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Behaviour, Script
 from tests.simulation.cluster import CONTROL, Cluster
 from tests.simulation.deaths import one_dies
-from tests.simulation.slots import Behaviour, Script, report
+from tests.simulation.slots import report
 from tests.simulation.trial import quiet_logs
 
 JOBS = ("wide", "again", "even")

@@ -9,8 +9,8 @@ from millrace.core.messages.events import AttemptStateChanged
 from tests.replay.simulated import STANDBY
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Behaviour, Script
 from tests.simulation.cluster import CONTROL, Cluster
-from tests.simulation.slots import Behaviour, Script
 from tests.simulation.trial import quiet_logs
 
 RULE = {"baseline_ratio": 0.5, "baseline_multiplier": 2, "baseline_lower_bound_ms": 600}

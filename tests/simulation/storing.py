@@ -12,9 +12,9 @@ from millrace.core.topics import DISPATCHER
 from tests.replay.simulated import STANDBY
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Behaviour
 from tests.simulation.cluster import CONTROL, Cluster
 from tests.simulation.deaths import one_dies
-from tests.simulation.slots import Behaviour
 from tests.simulation.trial import quiet_logs
 
 FULL = {"kind": "infrastructure", "retryable": True, "message": "[Errno 28] No space left on device", "condition": "NOT_WRITABLE"}

@@ -10,8 +10,8 @@ import pytest
 from millrace.core.messages import client
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from tests.simulation import workload
+from tests.simulation.behaviour import Behaviour, Timing
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Behaviour, Timing
 from tests.simulation.trial import quiet_logs
 from tests.simulation.world import PREFIX
 

@@ -12,9 +12,9 @@ from millrace.runtime.readings import of_scopes
 from services.task_manager.metrics import readings as of_task_manager
 from tests.io.of_metrics import value_of
 from tests.simulation import workload
+from tests.simulation.behaviour import Behaviour
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
-from tests.simulation.slots import Behaviour
 from tests.simulation.trial import quiet_logs
 
 CONTROL = tuple(f"{service}#{n}" for service in ("dispatcher", "resource-manager", "job-master") for n in (1, 2))

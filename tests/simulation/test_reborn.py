@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import workload
+from tests.simulation.behaviour import Timing
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Timing
 from tests.simulation.trial import quiet_logs
 
 LOGS = {"one": ("job-master/0",), "two": ("job-master/0", "resource-manager"), "all": ("resource-manager", "job-master/0", "dispatcher")}

@@ -10,8 +10,8 @@ from millrace.core.election import ATTENDED_MS, QUIET_TICK_MS
 from millrace.core.topics import RESOURCE_MANAGER
 from tests.simulation import workload
 from tests.simulation.audit import assert_nothing_left
+from tests.simulation.behaviour import Behaviour, Timing
 from tests.simulation.cluster import Cluster
-from tests.simulation.slots import Behaviour, Timing
 from tests.simulation.trial import REST_MS, quiet_logs
 
 CONTROL = ("dispatcher#1", "resource-manager#1", "resource-manager#2", "job-master#1")

@@ -12,9 +12,9 @@ from millrace.core.machine import Envelope, Output, PassedOver
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, JOB_MASTER, TOPICS
 from services.dispatcher.core.machine import HANDLERS
+from tests.simulation.behaviour import Behaviour
 from tests.simulation.cluster import CONTROL, Cluster
 from tests.simulation.restoring import backup, put_right, restore, restored, start
-from tests.simulation.slots import Behaviour
 from tests.simulation.trial import quiet_logs
 from tests.simulation.workload import single
 

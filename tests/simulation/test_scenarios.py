@@ -12,10 +12,10 @@ from millrace.io.interfaces import Unavailable, UnknownOutcome
 from millrace.io.storage.disk_space import DiskSpace
 from tests.simulation import workload
 from tests.simulation.audit import assert_endings, assert_nothing_left, audit
+from tests.simulation.behaviour import Behaviour
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess
 from tests.simulation.damage import INBOXES
-from tests.simulation.slots import Behaviour
 from tests.simulation.trial import quiet_logs
 from tests.simulation.world import PREFIX
 

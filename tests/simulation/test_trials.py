@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from millrace.core.topics import RESOURCE_MANAGER, Topology
+from tests.simulation.behaviour import Timing, all_finish
 from tests.simulation.book import FENCED_MS, Book, Living
 from tests.simulation.faults import ALL, RARE
 from tests.simulation.seeds import each_seed
-from tests.simulation.slots import Timing, all_finish
 from tests.simulation.trial import Trial, quiet_logs
 from tests.simulation.world import PacedBus, World
 

@@ -34,11 +34,11 @@ from millrace.runtime.service import BALANCE_S
 from tests.simulation import faults as faults_
 from tests.simulation import workload
 from tests.simulation.audit import assert_parked, audit
+from tests.simulation.behaviour import Timing
 from tests.simulation.blocking import Blocker
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 from tests.simulation.modules import Modules
-from tests.simulation.slots import Timing
 from tests.simulation.strangers import Stranger
 
 QUESTIONS: tuple[type[Request], ...] = (

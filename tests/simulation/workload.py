@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.io.storage.store import upload_path
-from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Script, read_by
+from tests.simulation.behaviour import Behaviour, Script
+from tests.simulation.slots import ANALYSIS_ERROR, read_by
 from tests.simulation.world import World
 
 Graph = dict[str, Any]

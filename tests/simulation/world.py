@@ -20,9 +20,9 @@ from millrace.runtime import identity
 from millrace.runtime.identity import OWNER, claim
 from services.resource_manager.providers import Provider, Standalone
 from tests.simulation import Clock
+from tests.simulation.behaviour import Script, Timing
 from tests.simulation.book import Book, Poisoned
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
-from tests.simulation.slots import Script, Timing
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
 PREFIX = "/millrace/simulated/"

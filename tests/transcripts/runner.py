@@ -21,10 +21,11 @@ from millrace.core.topics import RESOURCE_MANAGER, Topology
 from millrace.runtime import shut_down
 from tests.simulation import workload
 from tests.simulation.audit import audit
+from tests.simulation.behaviour import Behaviour, Timing
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
 from tests.simulation.provider import MemoryProvider
-from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Timing, read_by
+from tests.simulation.slots import ANALYSIS_ERROR, read_by
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX
 from tests.transcripts.flow import Flow

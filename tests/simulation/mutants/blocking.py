@@ -9,7 +9,7 @@ from services.job_master.core import scheduling
 from services.resource_manager import ports
 from services.resource_manager.core import blocklist
 from services.resource_manager.core.state import State
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(37, "resource_manager/core/state.py:State.is_blocked", "what becomes free on a blocked host goes to the next job")

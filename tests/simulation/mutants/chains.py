@@ -12,7 +12,7 @@ from millrace.core.messages.records import Hello, Message, encode
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.task_manager.core import machine as task_manager
-from tests.simulation.mutants import around, around_handler, mutant
+from tests.simulation.mutants.registry import around, around_handler, mutant
 
 
 def _taken_instead(verdict: Offer) -> None:

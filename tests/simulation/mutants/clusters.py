@@ -7,7 +7,7 @@ from typing import Any
 import millrace.runtime.identity as identity
 import millrace.runtime.snapshots as snapshots
 import services.dispatcher.core.submission as submission
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(29, "core/cluster.py:acceptance_of", "the first job of a fresh cluster has the name of a job of the one before")

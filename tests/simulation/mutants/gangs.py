@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.job_master.core import scheduling
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 
 @mutant(35, "job_master/core/scheduling.py:PART_MS", "two gangs have a part each, the rest was lost before it was offered, and both wait")

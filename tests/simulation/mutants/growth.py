@@ -7,7 +7,7 @@ import millrace.runtime.saving as saving
 from millrace.io.storage.store import Storage, Swept
 from services.dispatcher.core import retirement
 from services.dispatcher.housekeeping import Housekeeping
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 NEVER = 1 << 50
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.behaviour import Timing
 from tests.simulation.beside import beside
 from tests.simulation.blocking import BLOCKED
 from tests.simulation.gangs import two_halves
 from tests.simulation.handover import over_and_back
 from tests.simulation.missing import policies_hold
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutants.registry import Mutant
 from tests.simulation.placing import SPREAD
 from tests.simulation.profiles import PROFILED
 from tests.simulation.providing import workers_come_and_go
@@ -19,7 +20,6 @@ from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import large_lists, parts_stay_away
 from tests.simulation.skewing import uneven_edges
-from tests.simulation.slots import Timing
 from tests.simulation.speculating import second_attempts
 from tests.simulation.storing import storage_is_away
 from tests.simulation.strangers import STRANGERS

@@ -23,7 +23,7 @@ from services.job_master.core import (
     restarts,
 )
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from tests.simulation.mutants import around, around_handler, mutant
+from tests.simulation.mutants.registry import around, around_handler, mutant
 
 
 @mutant(16, "dispatcher/core/ending.py:on_job_ended", "an ending is announced before it is stored in etcd")

@@ -22,7 +22,7 @@ from services.dispatcher.client_port import Copier
 from services.job_master.core import execution_graph
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from tests.simulation import world
-from tests.simulation.mutants import around, around_handler, mutant
+from tests.simulation.mutants.registry import around, around_handler, mutant
 
 
 @mutant(1, "core/machine.py:Envelope.id", "names are drawn: each replica has its own")

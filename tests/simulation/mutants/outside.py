@@ -27,7 +27,7 @@ from services.dispatcher.core import lookups, questions, retirement
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation import performing
-from tests.simulation.mutants import around, around_handler, mutant
+from tests.simulation.mutants.registry import around, around_handler, mutant
 
 NOTHING = Compare("nothing", 0)
 

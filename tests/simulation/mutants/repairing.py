@@ -10,7 +10,7 @@ from millrace.core.machine import Do
 from millrace.core.messages.effects import CleanJob
 from services.dispatcher.core import ending
 from services.job_master.core import deployment, keeping
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(20, "dispatcher/core/ending.py:announce_ended", "what a failed job had finished is deleted, though its key says that it stays")

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.dispatcher.core import requirements
 from services.job_master.core import rescaling, scheduling
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(20, "job_master/core/carrying.py:leave", "attempts of a rescaled job have names that others had before")

@@ -10,7 +10,7 @@ import millrace.core.replica as replica
 import millrace.runtime.generations as generations
 import millrace.runtime.loop as loop
 import millrace.runtime.saving as saving
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(24, "runtime/generations.py:Generations._refuse_older_store", "who knows of more than etcd leads on beside it")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.mutants.here import SCENES, SCENES_OF, drawn
+from tests.simulation.mutants.registry import MUTANTS, Mutant
 from tests.simulation.running import run_seed
 from tests.simulation.trial import quiet_logs
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from services.dispatcher.schedules import deciding
 from services.dispatcher.schedules.firing import Firing
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 def _as_if(missed: str, taken_for: str) -> None:

@@ -8,7 +8,7 @@ from services.job_master.core import scheduling
 from services.resource_manager.core import matching, placement, slot_manager
 from services.resource_manager.core.state import Job
 from services.resource_manager.core.waiting import Waiting, Wanted
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 
 @mutant(35, "resource_manager/core/waiting.py:Waiting.allows", "a tenant takes what its quota leaves to others")

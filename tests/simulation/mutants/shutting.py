@@ -11,7 +11,7 @@ from services.dispatcher.core import closing
 from services.dispatcher.ports import JobStore
 from services.job_master.core import births, suspension
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 
 @mutant(34, "dispatcher/core/closing.py:SUSPEND_MS", "services end while attempts run, of which nobody takes the results")

@@ -10,7 +10,7 @@ from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.resource_manager.core import asking, births, shards
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import State
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 
 @mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and its sender ends")

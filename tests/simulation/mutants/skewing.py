@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.job_master.core import skew
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 
 @mutant(16, "job_master/core/skew.py:forget", "an attempt that runs again counts twice, and what is told of its edge is no fact")

@@ -14,7 +14,7 @@ from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import Job, State
 from services.task_manager import shell
 from services.task_manager.core import fencing, presence, slot_table
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(11, "resource_manager/core/state.py:State.open", "slots are granted before all shards have sent their requests")

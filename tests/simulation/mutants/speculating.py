@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.job_master.core import deployment, scheduling, speculation
 from services.job_master.core.state import Job
 from services.resource_manager.core import spare
-from tests.simulation.mutants import mutant
+from tests.simulation.mutants.registry import mutant
 
 
 @mutant(38, "job_master/core/speculation.py:lose", "the attempt that is slower finishes, too, and counts beside the one that was read")

@@ -6,7 +6,7 @@ from typing import Any
 
 from millrace.core import faults
 from services.job_master.core import failover
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants.registry import around, mutant
 
 
 @mutant(28, "job_master/core/failover.py:decide", "a job fails while storage is away, for its attempts have spent all moves")

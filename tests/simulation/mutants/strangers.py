@@ -8,7 +8,7 @@ from millrace.core.messages.graphs import JobGraphAdded, JobGraphChanged
 from services.dispatcher import graphs
 from services.dispatcher.core import changed_graphs
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
-from tests.simulation.mutants import around, around_handler, mutant
+from tests.simulation.mutants.registry import around, around_handler, mutant
 
 
 @mutant(24, "dispatcher/graphs.py:Listening", "what others put into etcd stays there, and nobody runs it")

@@ -15,7 +15,7 @@ from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import task_manager_of
 from services.resource_manager.providers import NotProvided
 from tests.simulation import control
-from tests.simulation.mutants import around, around_handler, mutant
+from tests.simulation.mutants.registry import around, around_handler, mutant
 
 
 @mutant(33, "resource_manager/core/scaling.py:room", "while one that hangs is being stopped another one runs, beyond the limit")
