@@ -33,6 +33,8 @@ NOT_A_QUERY = "must be a query (SELECT, WITH, FROM, VALUES, TABLE), not"
     ("sql", "expected"),
     [
         ("SELECT a FROM", "does not parse: expected table name but got the end at line 1, column 10, near FROM"),
+        ("SELECT *\nFROM", "does not parse: expected table name but got the end at line 2, column 1, near FROM"),
+        ("SELECT t.*, count(*), a.* FROM", "does not parse: expected table name but got the end at line 1, column 27, near FROM"),
         ("SELECT * FRM x", "does not parse: unexpected x at line 1, column 14"),
         ("SELECT 1\nFROM (SELECT 2\n", "does not parse: expecting ) at line 2, column 14, near 2"),
         ("SELECT 'a", "does not parse: a ' does not end"),

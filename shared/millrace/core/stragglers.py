@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from statistics import median
 
 from .messages.execution import JobDetail, SubtaskDetail
 
@@ -39,12 +38,17 @@ def stragglers(detail: JobDetail) -> Iterator[Straggler]:
         if len(took_ms) < 2:
             continue
         slowest = max(took_ms, key=lambda subtask: took_ms[subtask])
-        others_ms = median(length for subtask, length in took_ms.items() if subtask != slowest)
+        others_ms = _median(length for subtask, length in took_ms.items() if subtask != slowest)
         if took_ms[slowest] < max(TIMES * others_ms, others_ms + AT_LEAST_MS):
             continue
         rows = {each.subtask: each.progress.rows_read for each in task.subtasks if each.subtask in took_ms and each.progress is not None}
-        others_rows = int(median(rows[each] for each in rows if each != slowest)) if rows.keys() == took_ms.keys() else None
-        yield Straggler(task.task, slowest, took_ms[slowest], int(others_ms), rows.get(slowest), others_rows)
+        others_rows = _median(rows[each] for each in rows if each != slowest) if rows.keys() == took_ms.keys() else None
+        yield Straggler(task.task, slowest, took_ms[slowest], others_ms, rows.get(slowest), others_rows)
+
+
+def _median(values: Iterable[int]) -> int:
+    found = sorted(values)
+    return (found[(len(found) - 1) // 2] + found[len(found) // 2]) // 2
 
 
 def _took_ms(subtask: SubtaskDetail) -> int | None:

@@ -155,7 +155,9 @@ def _as_spark_reads(tokens: list[Any]) -> list[Any]:
     read: list[Any] = []
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         kind, follows = token.token_type.name, after.token_type.name if after is not None else "SEMICOLON"
-        asked = read[-1].token_type.name if read else None
+        asked, earlier = ([None, None] + [each.token_type.name for each in read[-2:]])[:-3:-1]
+        if asked == "STAR" and (earlier == "DOT" or earlier in _BEFORE_A_VALUE):
+            asked = None  # all columns, which is a value
         name = token.text.isidentifier() and (
             asked == "DOT"
             or (after is not None and follows == "DOT" and after.start == token.end + 1)
