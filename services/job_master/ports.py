@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import posixpath
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from millrace.runtime.performer import Fence, PerEffect, Port
 
 RECORD = "_publication.json"
 """In the first staged folder: what a publication was to do when it began."""
+NOTE = re.compile(r"\.files-([0-9]{1,9})")
+"""In each staged folder: how many files its attempt has written there (`task_manager/slot/attempt/exchange_files.py:STAGED`)."""
 FOR_THE_USER = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, ImportError, ValueError)
 FOR_THE_USER_ERRNO = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 TRIES = 20
@@ -166,17 +169,33 @@ def _begin(effect: PublishSink, fs: Any, target: str, staged: dict[str, list[str
     for index, (folder, files) in enumerate(staged.items()):
         mine = f"{prefix}{index:05d}-"
         found = [file for file in files if not posixpath.basename(file).startswith(("_", "."))]
-        # Spark writes a file where there are no rows, too.
-        if not found and not any(posixpath.basename(file).startswith(mine) for file in ours):
-            hint = "is this path the same storage for JobMasters and TaskManagers, and did anybody delete beside it?"
-            return {"problem": f"what was written to {effect.staged[index]} for {effect.path} is not there: {hint}"}
+        its = []
         for file in found:
             relative = posixpath.relpath(file, folder)
             name = f"{mine}{posixpath.basename(relative)}"
-            moves.append([file, posixpath.join(target, posixpath.dirname(relative), name)])
+            its.append([file, posixpath.join(target, posixpath.dirname(relative), name)])
+        there, noted = len(its), _noted(files)
+        if there < noted:  # a try before, whose record is gone, may have moved some
+            moved = {file for file in ours if posixpath.basename(file).startswith(mine)}
+            there = len(moved.union(published for _, published in its))
+        if there < noted:
+            return {"problem": _missed(effect, index, there, noted)}
+        moves += its
     old = standing if effect.mode == "overwrite" else jobs_own
     deletes = [file for file in old if not posixpath.basename(file).startswith(prefix)]
     return {"moves": moves, "deletes": deletes if moves else []}  # who finds nothing staged comes late: the job has ended
+
+
+def _noted(files: list[str]) -> int:
+    """How many files an attempt staged. Builds before noted nothing; but Spark writes a file where there are no rows, too."""
+    notes = [note for file in files if (note := NOTE.fullmatch(posixpath.basename(file)))]
+    return max((int(note[1]) for note in notes), default=1)
+
+
+def _missed(effect: PublishSink, index: int, there: int, noted: int) -> str:
+    hint = "is this path the same storage for JobMasters and TaskManagers, and did anybody delete beside it?"
+    what = f"written to {effect.staged[index]} for {effect.path}"
+    return f"of {noted} files that were {what} only {there} are there: {hint}" if there else f"what was {what} is not there: {hint}"
 
 
 def _move(fs: Any, source: str, target: str) -> None:

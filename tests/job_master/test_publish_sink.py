@@ -22,6 +22,7 @@ from millrace.core.messages.effects import PublishSink
 from millrace.io.interfaces import Put, Txn
 from millrace.runtime.performer import Fence
 from services.job_master.ports import RECORD, TRIES, OneByPath, publish_sink
+from services.task_manager.slot.attempt.exchange_files import STAGED
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
@@ -30,10 +31,13 @@ def leads() -> None:
     """Whoever publishes leads still."""
 
 
-def stage(folder: Path, text: str) -> str:
+def stage(folder: Path, text: str, *more: str) -> str:
+    """As an attempt does, each text in a file of its own."""
     folder.mkdir(parents=True)
-    (folder / "part-0.parquet").write_text(text)
+    for number, each in enumerate((text, *more)):
+        (folder / f"part-{number}.parquet").write_text(each)
     (folder / "_SUCCESS").write_text("")
+    (folder / f"{STAGED}{1 + len(more)}").touch()
     return str(folder)
 
 
@@ -42,7 +46,7 @@ def sink(path: Path, staged: list[str], mode: str = "overwrite", name: str = "1.
 
 
 def contents(path: Path) -> list[str]:
-    return sorted(file.read_text() for file in path.rglob("*") if file.is_file())
+    return sorted(file.read_text() for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
 
 
 def test_overwrite_replaces_what_stood_there_and_a_repeat_changes_nothing(tmp_path: Path) -> None:
@@ -185,6 +189,46 @@ def test_what_was_staged_and_is_not_there_is_the_jobs_problem(tmp_path: Path) ->
         assert contents(target) == ["", "old"]
 
 
+@pytest.mark.parametrize("mode", ["error", "overwrite", "append"])
+def test_a_single_staged_file_that_is_gone_is_missed_and_nothing_is_replaced(mode: str, tmp_path: Path) -> None:
+    """A cleaner, a rule of the storage, a user: the job FINISHED without the rows of that file, and those that it replaced were gone."""
+    target = tmp_path / "out"
+    if mode != "error":
+        stage(target, "old")
+    before = contents(target)
+    effect = sink(target, [stage(tmp_path / "s0", "a"), stage(tmp_path / "s1", "b", "c", "d")], mode)
+    (tmp_path / "s1/part-1.parquet").unlink()
+    problem = publish_sink(effect, leads).problem or ""
+    assert problem.startswith(f"of 3 files that were written to {tmp_path / 's1'} for {target} only 2 are there")
+    assert contents(target) == before and contents(tmp_path / "s1") == ["", "b", "d"]
+
+
+def test_what_a_build_before_staged_has_no_note_and_is_published_as_it_is(tmp_path: Path) -> None:
+    effect = sink(tmp_path / "out", [stage(tmp_path / "s0", "a", "b")])
+    (tmp_path / f"s0/{STAGED}2").unlink()
+    assert publish_sink(effect, leads).problem is None
+    assert contents(tmp_path / "out") == ["a", "b"]
+
+
+def test_what_a_try_before_has_moved_is_not_missed_when_its_record_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, move = tmp_path / "out", LocalFileSystem.mv
+    effect = sink(target, [stage(tmp_path / "s0", "a"), stage(tmp_path / "s1", "b", "c")], "append")
+
+    def killed(fs: LocalFileSystem, path1: str, path2: str) -> None:
+        if path1.endswith("s1/part-1.parquet"):
+            raise OSError("killed here")
+        move(fs, path1, path2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFileSystem, "mv", killed)
+        with pytest.raises(OSError, match="killed here"):
+            publish_sink(effect, leads)
+    (tmp_path / "s0" / RECORD).unlink()
+    (tmp_path / "s1/part-0.parquet").write_text("b")  # of a store where a file is moved by a copy, which came first
+    assert publish_sink(effect, leads).problem is None
+    assert contents(target) == ["a", "b", "c"]
+
+
 def test_a_job_that_fails_while_it_publishes_leaves_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "out"
     effect = sink(target, [stage(tmp_path / "s0", "a"), stage(tmp_path / "s1", "b")], "append")
@@ -298,6 +342,7 @@ def remote() -> Iterator[MemoryFileSystem]:
     memory.store.clear()
     for part in ("0", "1"):
         memory.pipe_file(f"/.out.staging/1.2/{part}/part-0", part.encode())
+        memory.pipe_file(f"/.out.staging/1.2/{part}/{STAGED}1", b"")
     yield memory
     memory.store.clear()
 

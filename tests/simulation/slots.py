@@ -47,6 +47,7 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.profile import Profile
 from services.task_manager.slot.attempt.exchange import folders_of
+from services.task_manager.slot.attempt.exchange_files import STAGED
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.book import Living
 from tests.simulation.world import World
@@ -328,3 +329,4 @@ def stage(spec: dict[str, Any], attempt: str) -> None:
         if output["edge"] == "sink":
             with fsspec.open(f"{output['folder']}/part-0.parquet", "wb") as file:
                 file.write(attempt.encode())
+            fsspec.open(f"{output['folder']}/{STAGED}1", "wb").open().close()

@@ -9,7 +9,7 @@ import pytest
 
 from services.task_manager.slot.attempt import exchange as of_exchange
 from services.task_manager.slot.attempt import exchange_files
-from tests.slot.attempts import Attempts
+from tests.slot.attempts import Attempts, chained
 from tests.slot.test_vertices_exchange import Exchange
 
 
@@ -122,3 +122,37 @@ def test_a_file_that_is_gone_before_it_was_noted_fails_who_wrote_it(
     error = attempts.fail({"id": "q", "sql": "SELECT 1 AS k"}, outputs=[{"vertex": "q", "edge": "broadcast", "folder": folder}])
     assert (error["kind"], error["condition"]) == ("infrastructure", "EXCHANGE_NOT_WRITTEN")
     assert f"{folder} has 1 of the 2 files" in error["message"]
+
+
+def _sink(tmp_path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The vertices of a sink of three files, and its output."""
+    source = {"id": "src", "python": "m:f", "inputs": {}}
+    sink = {"id": "out", "sink": {"format": "json", "path": str(tmp_path / "out"), "mode": "append"}, "inputs": chained("src")}
+    return [source, sink], {"vertex": "out", "edge": "sink", "folder": str(tmp_path / "staged"), "name": "n"}
+
+
+THREE = "def f(spark):\n    return spark.range(0, 30, 1, 3)\n"
+
+
+@pytest.mark.usefixtures("looked_at")
+def test_of_a_sinks_staged_files_the_number_is_noted(attempts: Attempts, tmp_path: Path) -> None:
+    """Whoever publishes them later looks for that name among those that it finds."""
+    vertices, output = _sink(tmp_path)
+    attempts.run(*vertices, outputs=[output], modules=[attempts.module("m.py", THREE)])
+    names = sorted(path.name for path in (tmp_path / "staged").iterdir() if path.suffix != ".crc")
+    assert names[0] == f"{exchange_files.STAGED}3" and [name[:5] for name in names[1:]] == 3 * ["part-"]
+
+
+def test_a_staged_file_that_is_gone_before_it_was_noted_fails_who_wrote_it(
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, (vertices, output) = of_exchange.written, _sink(tmp_path)
+
+    def written(session: Any, folder: str) -> tuple[int | None, int | None]:
+        next(Path(folder).glob("part-*")).unlink()
+        return counted(session, folder)
+
+    monkeypatch.setattr(of_exchange, "written", written)
+    error = attempts.fail(*vertices, outputs=[output], modules=[attempts.module("m.py", THREE)])
+    assert (error["kind"], error["condition"]) == ("infrastructure", "SINK_NOT_WRITTEN")
+    assert f"{output['folder']} has 2 of the 3 files" in error["message"]

@@ -238,15 +238,23 @@ def note_files(session: Any, output: OutputSpec, files: int | None) -> list[File
     Raises AttemptError EXCHANGE_NOT_WRITTEN if one is gone already: Spark commits what it finds."""
     shares = [f"{SHARE}={number}" for number in range(output["shares"])] if output["edge"] == "hash" else [""]
     noted = Folder(session, output["folder"]).note(shares)
-    found = sum(its.number for its in noted)
+    _check_whole(output, sum(its.number for its in noted), files, "EXCHANGE_NOT_WRITTEN")
+    return noted
+
+
+def note_staged(session: Any, output: OutputSpec, files: int | None) -> None:
+    """As `note_files`, of a sink: it is published hours later, maybe. Raises AttemptError SINK_NOT_WRITTEN."""
+    _check_whole(output, Folder(session, output["folder"]).note_staged().number, files, "SINK_NOT_WRITTEN")
+
+
+def _check_whole(output: OutputSpec, found: int, files: int | None, condition: str) -> None:
     if files is not None and found < files:
+        where = "there" if output["edge"] == "sink" else "below the cluster's storage"
         raise AttemptError(
-            "EXCHANGE_NOT_WRITTEN",
-            f"{output['folder']} has {found} of the {files} files that were just written to it: see what deletes files below the cluster's"
-            " storage",
+            condition,
+            f"{output['folder']} has {found} of the {files} files that were just written to it: see what deletes files {where}",
             kind="infrastructure",
         )
-    return noted
 
 
 def share_of_row(df: Any, edge: InputSpec | OutputSpec, producer: str) -> str:

@@ -2,6 +2,9 @@
 
 Without that, rows of a file that somebody deleted would just be missing: Spark reads what is there. The note is a file of lines of one
 length, one for each share, so that who reads a share of ten thousand reads one line.
+
+A sink's staged files have a note, too, which says all by its name: who publishes them has listed the folder, and reads nothing more. It has
+no bytes: a JobMaster opens storage by other means than Spark, and of encrypted objects they may count other lengths.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from . import frames
 from .shared_storage import WRITTEN
 
 NOTE = ".files"  # Spark takes no name that begins so for data
+STAGED = ".files-"  # the note of a sink's staged files; their number follows (`job_master/ports.py:NOTE`)
 LINE = 32
 
 
@@ -55,6 +59,12 @@ class Folder:
             stream.writeBytes("".join(lines))
         finally:
             stream.close()
+        return found
+
+    def note_staged(self) -> Files:
+        """As `note`, for a sink."""
+        found = self.files()
+        self._fs.create(self._path_of(self._path, f"{STAGED}{found.number}"), True).close()
         return found
 
     def noted(self, number: int) -> Files | None:

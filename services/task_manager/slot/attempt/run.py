@@ -199,7 +199,7 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
                 continue
             if output["edge"] == "sink":
                 exchange.write_sink(df, sinks[name], output["folder"])
-                _count(entry, output, chain.session)
+                exchange.note_staged(chain.session, output, _count(entry, output, chain.session))
                 continue
             with SPENT.handing_on(chain.session):
                 exchange.write(chain.handed_on(vertices_by_id[name]), output, chain.bare)
