@@ -187,9 +187,9 @@ def _begin(effect: PublishSink, fs: Any, target: str, staged: dict[str, list[str
 
 
 def _noted(files: list[str]) -> int:
-    """How many files an attempt staged. Builds before noted nothing; but Spark writes a file where there are no rows, too."""
+    """How many files an attempt staged, at least. Builds before noted nothing; but Spark writes a file where there are no rows, too."""
     notes = [note for file in files if (note := NOTE.fullmatch(posixpath.basename(file)))]
-    return max((int(note[1]) for note in notes), default=1)
+    return max([1, *(int(note[1]) for note in notes)])
 
 
 def _missed(effect: PublishSink, index: int, there: int, noted: int) -> str:
