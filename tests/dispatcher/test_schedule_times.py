@@ -199,7 +199,9 @@ def test_a_clock_that_was_ahead_stops_nothing() -> None:
 @pytest.mark.parametrize(("cron", "hours"), [("0 * * * *", 1), ("0 12 * * *", 24), ("0 12 1 * *", 24), ("* * * * *", 1 / 6)])
 def test_a_job_that_is_refused_is_tried_until_the_next_time(cron: str, hours: float) -> None:
     run = PendingRun(job="s", due_ms=NOON, since_ms=NOON)
-    assert deciding.tried_until_ms(stored(cron), run) == NOON + hours * HOUR_MS
+    assert deciding.tried_until_ms(stored(cron), run, NOON) == NOON + hours * HOUR_MS
+    late_ms = NOON + 40 * 24 * HOUR_MS
+    assert deciding.tried_until_ms(stored(cron), run, late_ms) == late_ms + deciding.TRIED_MS, "it waited for long, and is tried now"
 
 
 def test_a_zone_that_is_gone_is_said() -> None:

@@ -237,6 +237,36 @@ def test_one_run_at_a_time(world: World) -> None:
     assert [each.job for each in world.published()] == ["s-20260601T1300Z"]
 
 
+def test_a_run_that_waited_longer_than_runs_are_tried_is_tried_as_long_as_any(world: World) -> None:
+    """One that is given up at once is lost, or runs and the next one runs beside it."""
+    world.set(overlap="wait")
+    world.look(2)
+    world.accept()
+    world.look(2)
+    world.state.live[world.runs[0]] = live()
+    world.look(9, HOUR_MS // 4)
+    del world.state.live[world.runs[0]]
+    world.put_job(world.runs[0], "dirty")
+    tried: list[str] = []
+    for _ in range(deciding.TRIED_MS // 30_000):
+        world.look(1, 30_000)
+        tried += [each.job for each in world.published()]
+    assert set(tried) == {"s-20260601T1300Z"} and len(tried) > 1 and world.progress().left_out == []
+    world.look(2, 30_000)
+    assert [each.why for each in world.progress().left_out] == [deciding.REFUSED]
+
+
+def test_what_is_published_is_not_accepted_after_it_was_given_up(world: World) -> None:
+    """It would run unknown to its schedule, and the next time beside it."""
+    world.set(cron="*/20 * * * *")
+    world.look()
+    valid: list[int | None] = []
+    while world.progress().left_out == []:
+        world.look(1, 30_000)
+        valid += [each.accept_before_ms for each in world.published() if each.job == "s-20260601T1200Z"]
+    assert valid[-1] == NOON + 20 * MINUTE_MS < world.now_ms
+
+
 def test_a_time_is_left_out_while_the_run_before_goes_on(world: World) -> None:
     world.set()
     world.look(2)
@@ -258,6 +288,26 @@ def test_a_paused_schedule_runs_nothing_and_makes_up_for_nothing(world: World) -
     assert world.published() == [] and world.progress().pending is None
     world.look(2, HOUR_MS)
     assert [each.job for each in world.published()] == ["s-20260601T1600Z"]
+
+
+def test_a_run_that_is_published_when_its_schedule_is_paused_may_be_accepted_yet(world: World) -> None:
+    world.set(overlap="wait")
+    world.look(2)
+    world.change("pause")
+    world.look(2, MINUTE_MS)
+    assert world.progress().pending is not None and world.progress().left_out == []
+    world.accept()
+    world.look()
+    assert world.progress().pending is None and world.progress().last_job == world.runs[0] == "s-20260601T1200Z"
+
+
+def test_a_run_that_is_published_when_its_schedule_is_paused_is_published_no_more(world: World) -> None:
+    world.set()
+    world.look(2)
+    assert len(world.published()) == 1
+    world.change("pause")
+    world.look(12, MINUTE_MS)
+    assert world.published() == [] and [each.why for each in world.progress().left_out] == [deciding.PAUSED]
 
 
 def test_a_schedule_that_is_removed_while_a_run_is_decided_on_leaves_nothing(world: World) -> None:

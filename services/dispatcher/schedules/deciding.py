@@ -75,7 +75,8 @@ def given_up(progress: ScheduleProgress, why: str) -> ScheduleProgress:
     return left_out(progress.model_copy(update={"pending": None}), run.due_ms, why)
 
 
-def tried_until_ms(schedule: StoredSchedule, run: PendingRun) -> int:
-    """Until when a job is submitted again that is not accepted: until the next time, but for ten minutes at least, and a day at most."""
+def tried_until_ms(schedule: StoredSchedule, run: PendingRun, first_ms: int) -> int:
+    """Until when a job is submitted again that is not accepted: until the next time, a day at most, but for ten minutes at least.
+    `first_ms`: when it was submitted first. It may have waited for long before that."""
     following = next(times.after(schedule.cron, schedule.time_zone, run.due_ms), run.due_ms)
-    return min(max(following, run.since_ms + TRIED_MS), run.since_ms + TRIED_MOST_MS)
+    return max(min(following, run.since_ms + TRIED_MOST_MS), first_ms + TRIED_MS)

@@ -50,7 +50,8 @@ class _Known:
     next_ms: int = 0
     """Nothing is to be done before."""
     tried: str = ""
-    """The job that was published last by this process, in this term; when, and how long is waited before it is again."""
+    """The job that was published last by this process, in this term; when first and last, and how long is waited before it is again."""
+    first_ms: int = 0
     tried_ms: int = 0
     wait_ms: int = AGAIN_MS
 
@@ -121,7 +122,7 @@ class Firing:  # [R36]
                 continue
             its = progress.get(name)
             before = self._known.get(name)
-            tried = (before.tried, before.tried_ms, before.wait_ms) if before is not None else ("", 0, AGAIN_MS)
+            tried = (before.tried, before.first_ms, before.tried_ms, before.wait_ms) if before is not None else ("", 0, 0, AGAIN_MS)
             found[name] = _Known(stored, entry.mod_revision, progress_of(its), its.mod_revision if its is not None else 0, 0, *tried)
         self._known = found
 
@@ -155,10 +156,11 @@ class Firing:  # [R36]
             log.info("a schedule's job is accepted", schedule=name, job=run.job)
             self._note(name, known, deciding.accepted(known.progress))
         elif known.stored.paused:
-            self._note(name, known, deciding.given_up(known.progress, deciding.PAUSED))
+            if known.tried != run.job or not 0 <= wall_ms - known.tried_ms <= ACCEPT_MS:  # else it may be accepted yet
+                self._note(name, known, deciding.given_up(known.progress, deciding.PAUSED))
         elif waits or self._lives(known.progress.last_job, state):
             return
-        elif known.tried == run.job and wall_ms > deciding.tried_until_ms(known.stored, run):
+        elif known.tried == run.job and wall_ms > deciding.tried_until_ms(known.stored, run, known.first_ms):
             log.error("a schedule's job was not accepted", schedule=name, job=run.job)
             self._note(name, known, deciding.given_up(known.progress, deciding.REFUSED))
         elif known.tried != run.job or not 0 <= wall_ms - known.tried_ms < known.wait_ms:
@@ -176,13 +178,15 @@ class Firing:  # [R36]
             log.error("a schedule does not run", schedule=name, reason=str(reason))
             self._note(name, known, deciding.given_up(known.progress, str(reason)))
             return
+        first_ms = known.first_ms if known.tried == run.job else wall_ms
+        until_ms = min(wall_ms + ACCEPT_MS, deciding.tried_until_ms(known.stored, run, first_ms))  # else it runs after it was given up
         due = Scheduled(schedule=name, due=times.text(run.due_ms, known.stored.time_zone), time_zone=known.stored.time_zone)
         body = SubmitJob(
-            job=run.job, graph=graph.graph, parameters=graph.parameters, accept_before_ms=wall_ms + ACCEPT_MS, scheduled=due
+            job=run.job, graph=graph.graph, parameters=graph.parameters, accept_before_ms=until_ms, scheduled=due
         )
         self._bus.append(TOPIC, 0, body.model_dump_json().encode(), key=name.encode())
         known.wait_ms = min(2 * known.wait_ms, AGAIN_MOST_MS) if known.tried == run.job else AGAIN_MS
-        known.tried, known.tried_ms = run.job, wall_ms
+        known.tried, known.first_ms, known.tried_ms = run.job, first_ms, wall_ms
 
     def _note(self, name: str, known: _Known, progress: ScheduleProgress) -> None:
         """Writes what became of its times, if neither it nor the schedule was changed meanwhile: else all is read again."""
