@@ -8,6 +8,7 @@ import pytest
 
 from millrace.core.machine import Configured, Do, PassedOver, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages.kept import KEPT_BYTES_MOST
 from millrace.core.messages.records import Client, Refusal
 from services.dispatcher.core import answers, starting, waiting
 from services.dispatcher.core.retirement import tombstone_of
@@ -262,6 +263,28 @@ def test_the_graphs_of_live_jobs_are_bounded() -> None:
     assert (reply.body.kind, reply.body.retry_after_ms) == ("busy", 1_000)
     world.tell(Configured({"max_live_graphs_mb": 2}))
     assert isinstance(world.submit(JOB, graph=large)[0], Do)
+
+
+def test_the_graphs_that_are_being_stored_are_bounded_with_those_of_live_jobs() -> None:
+    """While etcd is away none of them becomes a live job: thousands were taken in."""
+    world = settled(max_live_graphs_mb=1)
+    large = {"name": "one", "vertices": {"v": {"sql": f"SELECT '{'x' * 250_000}'"}}}
+    puts = [world.submit(f"job-{number}", graph=large)[0] for number in range(8)]
+    assert [isinstance(each, Do) for each in puts] == [True] * 4 + [False] * 4
+    assert puts[4].body.kind == "busy" and "max_live_graphs_mb" in puts[4].body.reason
+    world.tell(effects.JobGraphStored(job="job-0", stands=puts[0].effect.stored))
+    world.tell(effects.JobGraphStored(job="job-1", stands=None))
+    assert world.state.live_graphs == 3 * len(world.state.live["job-0"].graph)
+    assert isinstance(world.submit("job-9", graph=large)[0], Do)
+
+
+def test_a_repair_counts_what_it_may_begin_with_until_that_is_known() -> None:
+    world = settled(max_live_graphs_mb=1)
+    repair = {"name": "one", "vertices": {"v": {"sql": "SELECT 1"}}, "origin": {"job": "job-b", "repair": True}}
+    [put] = world.submit(OTHER, graph=repair)
+    assert world.state.live_graphs > KEPT_BYTES_MOST
+    world.tell(effects.JobGraphStored(job=OTHER, stands=put.effect.stored))
+    assert world.state.live_graphs == len(world.state.live[OTHER].graph)
 
 
 WIDE = {"name": "wide", "vertices": {f"v{n}": {"sql": "SELECT 1", "parallelism": 128} for n in range(3)}}  # 384 subtasks, 150 bytes

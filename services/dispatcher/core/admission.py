@@ -38,7 +38,8 @@ def no_room(
     max_graphs_mb: int,
     max_subtasks: int,
 ) -> str | None:  # [R30]
-    """Why there is no room for one more job; None: there is. `live` and `putting` count jobs, `live_subtasks` those of both."""
+    """Why there is no room for one more job; None: there is. `live` and `putting` count jobs, `graphs_bytes` and `live_subtasks` what is of
+    both."""
     if live + putting >= max_live:
         are = "1 job is" if live + putting == 1 else f"{live + putting} jobs are"
         return f"{are} live, and max_live_jobs is {max_live}; try again when some have ended"

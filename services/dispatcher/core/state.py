@@ -107,6 +107,8 @@ class EtcdLookup:
     """The submission that is being stored."""
     subtasks: int = 0
     """Of the graph that is being stored."""
+    size: int = 0
+    """Of that graph in `live_graphs`."""
     behind: list[JobRequest] = field(default_factory=list)
     """The requests that wait, in the order in which they came."""
 
@@ -287,7 +289,7 @@ class State:
     ended: OrderedDict[str, EndedJob] = field(default_factory=OrderedDict)
     # job id -> its lookup. Exactly one effect on the job's key is in flight for it.
     lookups: Annotated[dict[str, EtcdLookup], formerly("lookups", "fates")] = field(default_factory=dict)
-    # Sum of len(job.graph) and len(job.kept) over live jobs.
+    # Sum of len(job.graph) and len(job.kept) over live jobs, and of `size` over submissions that are being stored.
     live_graphs: int = 0
     # Sum of `subtasks` over live jobs and over submissions that are being stored.
     live_subtasks: int = 0
@@ -342,7 +344,8 @@ def check(state: State) -> None:
     for one, other in ((state.live, state.ended), (state.live, state.lookups), (state.ended, state.lookups)):
         both = [job for job in one if job in other]
         assert not both, f"{both} in two places"
-    assert state.live_graphs == sum(len(job.graph) + len(job.kept) for job in state.live.values())
+    graphs = sum(len(job.graph) + len(job.kept) for job in state.live.values()) + sum(lookup.size for lookup in state.lookups.values())
+    assert state.live_graphs == graphs, f"{state.live_graphs} counted, {graphs} are"
     subtasks = sum(job.subtasks for job in state.live.values()) + sum(lookup.subtasks for lookup in state.lookups.values())
     assert state.live_subtasks == subtasks, f"{state.live_subtasks} counted, {subtasks} are"
     assert state.putting == sum(lookup.putting is not None for lookup in state.lookups.values())

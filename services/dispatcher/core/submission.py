@@ -74,7 +74,8 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
         problems = [client.Problem(place=["vertices"], message=wide)]
         yield from reject(request, envelope.at_ms, "invalid", wide, problems=problems)
         return
-    reason = no_room(state, graph, len(submission.graph))
+    size = size_of(graph, len(submission.graph))
+    reason = no_room(state, graph, size)
     if reason is not None:
         yield from reject(request, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
         return
@@ -91,8 +92,9 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
         asked=request.offset,
         scheduled=submission.scheduled,
     )
-    state.lookups[request.job] = EtcdLookup(acceptance=acceptance, putting=request, subtasks=subtasks)
+    state.lookups[request.job] = EtcdLookup(acceptance=acceptance, putting=request, size=size, subtasks=subtasks)
     state.putting += 1
+    state.live_graphs += size
     state.live_subtasks += subtasks
     state.put_since_tick += 1
     put = effects.PutJobGraph(
@@ -101,13 +103,18 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
     yield Do(job_key(request.job), put)
 
 
+def size_of(graph: dict[str, Any], written_size: int) -> int:
+    """What a submission counts in `live_graphs` while it is stored. What a repair begins with is known only then."""
+    return written_size + (KEPT_BYTES_MOST if repairs_of(graph) is not None else 0)
+
+
 def no_room(state: State, graph: dict[str, Any], size: int | None = None) -> str | None:  # [R30]
-    """Why there is no room for a job of this graph; None: there is. `size`: of its JSON, if that is known."""
+    """Why there is no room for a job of this graph; None: there is. `size`: as of `size_of`, if that is known."""
     return admission.no_room(
         live=len(state.live),
         putting=state.putting,
         graphs_bytes=state.live_graphs,
-        graph_bytes=(len(written(graph)) if size is None else size) + (KEPT_BYTES_MOST if repairs_of(graph) is not None else 0),
+        graph_bytes=size_of(graph, len(written(graph))) if size is None else size,
         live_subtasks=state.live_subtasks,
         subtasks=admission.subtasks_of(graph),
         max_live=state.settings.max_live_jobs,

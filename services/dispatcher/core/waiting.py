@@ -70,6 +70,7 @@ def end_lookup(state: State, job: str) -> EtcdLookup:
     lookup = state.lookups.pop(job)
     state.waiting -= len(lookup.behind)
     state.putting -= lookup.putting is not None
+    state.live_graphs -= lookup.size
     state.live_subtasks -= lookup.subtasks
     return lookup
 

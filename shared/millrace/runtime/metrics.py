@@ -293,7 +293,10 @@ DEAD_LETTERS = Counted(
     "millrace_dead_letters_total", (DISPATCHER,), "Records of client.commands that became dead letters: refused submissions that nobody "
     f"waits for, by their kind, and what is no request ({UNUSABLE}).", {"kind": (*REJECTED, UNUSABLE)},
 )  # fmt: skip
-GRAPH_BYTES = Shown("millrace_job_graphs_bytes", (DISPATCHER,), "Characters of the graphs of live jobs; max_live_graphs_mb bounds them.")
+GRAPH_BYTES = Shown(
+    "millrace_job_graphs_bytes", (DISPATCHER,),
+    "Characters of the graphs of live jobs, and of those that are being stored; max_live_graphs_mb bounds them.",
+)  # fmt: skip
 SUBTASKS = Shown(
     "millrace_job_subtasks", (DISPATCHER,), "Subtasks of live jobs, and of those that are being stored; max_live_subtasks bounds them.",
 )  # fmt: skip
