@@ -18,8 +18,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from millrace.core.messages.effects import PublishSink, SinkPublished
-from millrace.io.interfaces import Store
-from millrace.runtime.performer import Fence, PerEffect, Port
+from millrace.io.interfaces import Store, Unavailable
+from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 RECORD = "_publication.json"
 """In the first staged folder: what a publication was to do when it began."""
@@ -28,7 +28,7 @@ NOTE = re.compile(r"\.files-([0-9]{1,9})")
 FOR_THE_USER = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, ImportError, ValueError)
 FOR_THE_USER_ERRNO = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 TRIES = 20
-"""Of a sink that is refused by what may heal, within half a minute."""
+"""Of a sink that is refused by what may be mended by itself, within half a minute."""
 AT_ONCE = 8
 """Sinks of a shard that are published together: what hangs, or copies for minutes, has one of these places, and holds up no other."""
 
@@ -39,6 +39,11 @@ class Torn(OSError):
 
 MAY_HEAL = (PermissionError, Torn)
 """Errors of an object store that may pass: renewed rights, and new files, reach its servers one after the other."""
+AWAY = re.compile("connect|timeout|transport|proxy|ssl|httpclient|servicere|throttl|incomplete|payload|encoding|decoding", re.IGNORECASE)
+"""In the name of an error, or of what it is one of: the network's and the server's trouble, as drivers have it."""
+REFUSED_ERRNO = (None, errno.EINVAL, errno.EMSGSIZE, errno.ENOSYS, getattr(errno, "EREMCHG", None))
+"""Of object stores' errors; others are of a network, a disk, or a server that has much to do."""
+TRY_LATER = (408, 429)
 
 
 class OneByPath:
@@ -68,8 +73,9 @@ class OneByPath:
         sink = _prefix(effect)
         try:
             outcome = publish_sink(effect, partial(fence.check, self._store), self._refused[sink] + 1 >= TRIES)
-        except MAY_HEAL:
-            self._refused[sink] += 1
+        except Exception as failure:
+            if isinstance(failure, MAY_HEAL) or _refuses(failure):
+                self._refused[sink] += 1
             raise
         del self._refused[sink]
         return outcome
@@ -89,17 +95,19 @@ def ports(store: Store) -> dict[type, Port]:
 
 
 def publish_sink(effect: PublishSink, check_fence: Callable[[], None], last: bool = True) -> SinkPublished:
-    """As `_publish`; what the user must mend is the job's problem, all else is tried again. `last`: so is what may be mended by itself.
-    `check_fence` is called before anything is deleted, and raises what ends this: who was stopped for long would delete what its
-    successor has published."""
+    """As `_publish`; what the user must mend is the job's problem, all else is tried again. `last`: so is what may be mended by itself,
+    and what a file system that is not local refuses. `check_fence` is called before anything is deleted, and raises what ends this:
+    who was stopped for long would delete what its successor has published."""
+    fs: Any = None
     try:
         fs, target = fsspec.core.url_to_fs(effect.path)
         last = last or isinstance(fs, LocalFileSystem)  # a disk's rights do not come back by themselves
         return _publish(effect, fs, target, check_fence, last)
-    except (*FOR_THE_USER, OSError) as failure:
-        if not _for_the_user(failure, last):
+    except Exception as failure:
+        if not _for_the_user(failure, fs, last):
             raise
-        return _problem(effect, f"{effect.path} cannot be written as a folder of files: {failure}")
+        said = str(failure) or type(failure).__name__
+        return _problem(effect, f"{effect.path} cannot be written as a folder of files: {said}")
 
 
 def _publish(effect: PublishSink, fs: Any, target: str, check_fence: Callable[[], None], last: bool) -> SinkPublished:
@@ -132,8 +140,8 @@ def _publish(effect: PublishSink, fs: Any, target: str, check_fence: Callable[[]
             if file in waiting:
                 fs.makedirs(posixpath.dirname(published), exist_ok=True)
                 _move(fs, file, published)
-    except OSError as failure:
-        if _for_the_user(failure, last):
+    except Exception as failure:
+        if _for_the_user(failure, fs, last):
             check_fence()
             with contextlib.suppress(Exception):
                 _take_back(effect, fs, target)
@@ -207,10 +215,26 @@ def _move(fs: Any, source: str, target: str) -> None:
         fs.rm_file(source)
 
 
-def _for_the_user(failure: Exception, last: bool) -> bool:
+def _for_the_user(failure: Exception, fs: Any, last: bool) -> bool:
     if isinstance(failure, MAY_HEAL):
         return last
-    return isinstance(failure, FOR_THE_USER) or getattr(failure, "errno", None) in FOR_THE_USER_ERRNO
+    if isinstance(failure, FOR_THE_USER) or getattr(failure, "errno", None) in FOR_THE_USER_ERRNO:
+        return True
+    return last and not isinstance(fs, LocalFileSystem) and _refuses(failure)
+
+
+def _refuses(failure: BaseException | None) -> bool:
+    """Whether a driver's error says that a repeat will not help. Each driver has errors of its own: a plain OSError, or none at all."""
+    if isinstance(failure, (Refused, Unavailable)) or getattr(failure, "errno", None) not in REFUSED_ERRNO:
+        return False
+    while failure is not None:
+        status = str(getattr(failure, "code", None) or getattr(failure, "status_code", None) or getattr(failure, "status", ""))
+        if status.isdecimal() and (int(status) >= 500 or int(status) in TRY_LATER):
+            return False
+        if getattr(failure, "retryable", False) or any(AWAY.search(each.__name__) for each in type(failure).__mro__):
+            return False
+        failure = failure.__cause__
+    return True
 
 
 def _take_back(effect: PublishSink, fs: Any, target: str) -> None:

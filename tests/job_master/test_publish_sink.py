@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from millrace.core.cluster import acceptance_of
 from millrace.core.jobgraph.specs import sink_name
 from millrace.core.messages.effects import PublishSink
-from millrace.io.interfaces import Put, Txn
+from millrace.io.interfaces import Put, Txn, Unavailable
 from millrace.runtime.performer import Fence
 from services.job_master.ports import RECORD, TRIES, OneByPath, publish_sink
 from services.task_manager.slot.attempt.exchange_files import STAGED
@@ -347,14 +347,17 @@ def remote() -> Iterator[MemoryFileSystem]:
     memory.store.clear()
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+FORBIDDEN = PermissionError("Forbidden")
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, times: int, failure: Exception = FORBIDDEN) -> None:
     """It does so when the second file is to be published, so many times."""
     copy, left = MemoryFileSystem.cp_file, [None] * times
 
     def cp_file(fs: MemoryFileSystem, path1: str, path2: str, **given: object) -> None:
         if left and path2.startswith("/out/") and "-00001-" in path2:
             left.pop()
-            raise PermissionError("Forbidden")
+            raise failure
         copy(fs, path1, path2, **given)
 
     monkeypatch.setattr(MemoryFileSystem, "cp_file", cp_file)
@@ -369,7 +372,7 @@ def outcomes(publisher: OneByPath) -> list[str]:
     for _ in range(100):
         try:
             outcome = publisher(REMOTE, Fence("job-master/0", EPOCH))
-        except OSError as failure:
+        except Exception as failure:
             said.append(str(failure))
             continue
         assert outcome is not None
@@ -399,6 +402,74 @@ def test_an_object_store_that_refuses_for_good_is_the_jobs_problem_after_some_tr
     said = outcomes(publisher)
     assert len(said) == TRIES and "cannot be written as a folder of files: Forbidden" in said[-1]
     assert not remote.find("/out")
+
+
+class HttpError(Exception):
+    """As gcsfs has it."""
+
+    def __init__(self, code: int | str) -> None:
+        super().__init__(f"it said {code}")
+        self.code = code
+
+
+class NoCredentialsError(Exception):
+    """As botocore has it."""
+
+
+class EndpointConnectionError(Exception):
+    """As botocore has it."""
+
+
+class RefreshError(Exception):
+    """As google.auth has it."""
+
+    retryable = True
+
+
+class HTTPClientError(Exception):
+    """As botocore has it."""
+
+
+class ReadError(HTTPClientError):
+    """One of these."""
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OSError("Forbidden: https://storage.googleapis.com/out"), OSError(errno.EINVAL, "AuthorizationHeaderMalformed"),
+        FileNotFoundError("The specified bucket does not exist"), NoCredentialsError("Unable to locate credentials"), HttpError(401),
+        HttpError("400"), RuntimeError("Failed to copy"), NoCredentialsError(),
+    ],
+)  # fmt: skip
+def test_what_is_refused_in_the_words_of_a_driver_is_the_jobs_problem_after_some_tries(
+    failure: Exception, remote: MemoryFileSystem, publisher: OneByPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose sinks are being published cannot be canceled: it would go on for ever, and nothing would say why."""
+    refuse(monkeypatch, 10_000, failure)
+    said = outcomes(publisher)
+    assert len(said) == TRIES and said[-1].endswith(f"cannot be written as a folder of files: {str(failure) or 'NoCredentialsError'}")
+    assert not remote.find("/out")
+
+
+def caused(failure: Exception, cause: Exception) -> Exception:
+    failure.__cause__ = cause
+    return failure
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        EndpointConnectionError("Could not connect"), ReadError("broken"), TimeoutError("no answer"), ConnectionResetError("by peer"),
+        HttpError(503), HttpError("429"), OSError(errno.EBUSY, "SlowDown"), OSError(errno.ENOSPC, "quota"),
+        caused(RuntimeError("Failed to copy"), EndpointConnectionError("Could not connect")), RefreshError("503"), Unavailable("etcd"),
+    ],
+)  # fmt: skip
+def test_an_object_store_that_is_away_costs_no_finished_job_however_long_it_is(
+    failure: Exception, remote: MemoryFileSystem, publisher: OneByPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, 99, failure)
+    assert outcomes(publisher) == [str(failure)] * 99 + ["published"]
 
 
 @pytest.mark.parametrize("moved", [False, True])
