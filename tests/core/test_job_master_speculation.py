@@ -19,6 +19,7 @@ from services.job_master.core.plans import plan_of
 from services.job_master.core.publication import publish_sinks
 from services.job_master.core.state import Settings, State, Task, check
 from tests.core.of_job_master import RM, TM, USER, Shard, kinds, undeclared
+from tests.core.test_job_master_rescaling import ask, deployed, word
 
 OTHER = "task-manager/t2"
 RULE = {"baseline_ratio": 0.5, "baseline_multiplier": 2, "baseline_lower_bound_ms": 1000}
@@ -235,6 +236,33 @@ def test_after_one_in_vain_the_next_comes_later_and_no_number_is_given_twice() -
     other.told("r2", "FAILED", "j/1-b/2/1.2", error=USER)
     assert ("deploy", TM, ["j/1-b/2/1.3"]) in said(other.told("b2", "FAILED", "j/1-b/2/1.1", error=USER))
     assert said(at(other, 5_700)) == [("request", 1, ["t1"])], "that one may have one"
+
+
+def test_no_number_is_given_twice_though_the_job_was_rescaled_meanwhile() -> None:
+    """Their folders are those of the names: logs of two attempts would be in one."""
+    full = {"strategy": "fixed-delay", "attempts": 5, "delay_ms": 0, "scope": "full"}
+    reader = {"c": {"sql": "SELECT x FROM b", "parallelism": 2, "inputs": {"b": "broadcast"}}}
+    shard = begun({**SLOW, "restart": full, "vertices": {**SLOW["vertices"], **reader}})
+    at(shard, 3_500)
+    shard.told("b3", "FINISHED", report=DONE)
+    at(shard, 3_900)
+    assert said(shard.offer("r2", tm=OTHER))[0] == ("deploy", OTHER, ["j/1-b/2/1.2"])
+    shard.told("b2", "FINISHED", report=DONE)
+    shard.told("r2", "CANCELED", "j/1-b/2/1.2")
+    for parallelism in (3, 4):  # the second time before any attempt has begun
+        ask(shard, parallelism, c=parallelism)
+        for allocation, slot in list(shard.job.slots.items()):
+            if slot.task is not None:
+                word(shard, allocation, "CANCELED")
+    assert [(row(shard, index).state.value, row(shard, index).attempt) for index in range(4)] == [("FINISHED", 1)] * 4
+    shard.offer("c0")
+    outputs = word(shard, "c0", "FAILED", error=USER)
+    shard.offer(*(f"a{each}" for each in range(4)))
+    for allocation, slot in list(shard.job.slots.items()):
+        if slot.task is not None:
+            outputs += word(shard, allocation, "CANCELED" if slot.task == "c" else "FINISHED")
+    outputs += at(shard, 9_000) + shard.offer("z0", "z1", "z2", "z3")
+    assert [each for each in deployed(outputs) if "-b/" in each] == ["j/1-b/0/1.2", "j/1-b/1/1.2", "j/1-b/2/1.3", "j/1-b/3/1.2"]
 
 
 def test_a_lost_task_manager_costs_no_move_where_the_other_attempt_goes_on() -> None:

@@ -13,7 +13,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
 from millrace.core.jobgraph.definitions import definitions
 from millrace.core.states import ExecutionState, JobStatus
 
-from .state import NEVER, Job, Rescaled
+from .state import NEVER, Job, Rescaled, Seconds
 
 
 def leave(job: Job, before: Plan, after: Plan, at_ms: AtMs) -> None:
@@ -34,7 +34,9 @@ def leave(job: Job, before: Plan, after: Plan, at_ms: AtMs) -> None:
     kept.attempts = {name: had[name] for name in names if had.get(name)}
     _number(kept, before, after, list(names))
     kept.since_ms = at_ms
-    job.planned, job.seconds = None, {}
+    # A subtask that stays goes on counting from its own attempt, not from `kept.attempts`: what its second ones had is taken, too [R20].
+    job.seconds = {name: Seconds(numbered=its.numbered) for name, its in job.seconds.items() if name in kept.tasks and its.numbered}
+    job.planned = None
 
 
 def _last_attempt(job: Job, name: str) -> int:
@@ -78,6 +80,9 @@ def carry_over(plan: Plan, job: Job) -> None:
             for reader in task.readers:
                 job.tasks[reader].blocked -= name in plan.tasks[reader].whole
         job.kept_untold.append((name, job.id, list(its.rows)))
+    for name in kept.tasks:
+        if name not in job.tasks or not job.tasks[name].finished:
+            job.seconds.pop(name, None)
     kept.tasks, kept.defined, kept.planned = {}, {}, None
     _forget_results(plan, job)
 
