@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millrace.core.machine import Say
+from millrace.core.machine import Configured, Say
 from millrace.core.messages.jobs import JobQueued
+from millrace.core.messages.slots import AllocateSlot
 from tests.core.of_resource_manager import Driver, queued
 
 REASON = "no TaskManager is registered"
@@ -50,6 +51,17 @@ def test_in_a_long_queue_few_are_sent_a_second_and_each_has_its_turn() -> None:
     assert max(sum(map(len, sent(driver, 10))) for _ in range(40)) <= 101 + 2 * 100 + 50
     sent(driver, 600)
     assert {job.sent_position for job in driver.state.jobs.values()} == set(range(1, 1_502))
+
+
+def test_another_ageing_ms_counts_for_those_that_wait_already() -> None:
+    """Else who comes later, with the same priority, goes before them."""
+    driver = Driver().declared()
+    driver.ask("old", since_ms=0)
+    driver.ask("urgent", since_ms=100_000, priority=1)
+    driver.core(Configured({"ageing_ms": 200_000}))
+    driver.ask("later", since_ms=150_000, priority=1)
+    granted = [each.body.job for each in driver.register(memory_mb=(1024,) * 3) if isinstance(each.body, AllocateSlot)]
+    assert granted == ["urgent", "later", "old"]
 
 
 def test_those_that_no_slot_can_serve_have_each_its_reason() -> None:

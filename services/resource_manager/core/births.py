@@ -10,7 +10,7 @@ from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
 from millrace.core.topics import DISPATCHER, JOB_MASTER, shard_number, task_manager_name
 
-from . import blocklist, providing, reconciling, registration, requests
+from . import blocklist, matching, providing, reconciling, registration, requests
 from .state import DECLARE_MS, Settings, State, waiting_of
 
 Outputs = Iterator[Output]
@@ -31,6 +31,8 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
 def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs:
     before = state.lost_after_ms
     state.limits = settings_of(Settings, body)
+    for job in state.jobs.values():
+        job.rank = matching.rank(job.priority, job.since_ms, state.limits.ageing_ms)
     state.waiting = waiting_of(state)
     yield from registration.adjust_heartbeats(state, before)
     yield from providing.begin_term(state, envelope.at_ms)
