@@ -245,12 +245,10 @@ def status(
 
 def _task_managers_now(local: Any) -> dict[str, int] | None:
     """Of a stack that grows, as its ResourceManager counts them; None: the cluster does not answer."""
-    from millrace.cli.connection import find
     from millrace.client import Millrace, MillraceError
 
-    bootstrap, _ = find(local.name)
     try:
-        with Millrace(bootstrap, timeout_s=LIVING_S) as millrace:
+        with Millrace(local.facts()["kafka_bootstrap"], timeout_s=LIVING_S) as millrace:
             seen = millrace.overview()
     except MillraceError:
         return None
@@ -296,8 +294,9 @@ def demo(
     from deploy.local.downloads import CHECKOUT
     from deploy.local.flights import flights_folder
     from deploy.local.stack import Options, Stack
-    from millrace.cli.connection import connected
+    from millrace.cli.connection import ANSWER_S
     from millrace.cli.submit import check_loaded, follow, send
+    from millrace.client import Millrace
     from millrace.edge.graph_file import load_graph
 
     parameters = {"data": str(flights_folder(_print_line)), "out": str(out.absolute())}
@@ -313,7 +312,7 @@ def demo(
             _print_line(f"page: {facts['web_url']}/page/")
         loaded = load_graph(CHECKOUT / "examples" / "flights.yaml", parameters)
         check_loaded(loaded)
-        with connected(local.name) as millrace:
+        with Millrace(facts["kafka_bootstrap"], token=local.token(), timeout_s=ANSWER_S) as millrace:  # whatever the environment names
             _print_line(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
             code = follow(millrace, send(millrace, loaded, parameters, None, True), local.name, keep)
         if code == 0:
@@ -374,13 +373,11 @@ def _print_living(local: Any, purge: bool) -> None:
     """Which jobs have not ended, and what becomes of them. A cluster that does not answer is stopped all the same."""
     if local.supervisor() is None or local.facts().get("state") != "ready":
         return
-    from millrace.cli.connection import find
     from millrace.cli.words import printable
     from millrace.client import Millrace, MillraceError
 
-    bootstrap, _ = find(local.name)
     try:
-        with Millrace(bootstrap, timeout_s=LIVING_S) as millrace:
+        with Millrace(local.facts()["kafka_bootstrap"], timeout_s=LIVING_S) as millrace:
             living = millrace.list(LIVING_SHOWN, states=LIVING)
     except MillraceError as failure:
         _print_line(f"note: which jobs have not ended is not known ({printable(str(failure))})")

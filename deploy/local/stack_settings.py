@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from millrace.runtime.flink_settings import in_our_names
 from millrace.runtime.machine_limits import memory_bytes, usable_cores
-from millrace.runtime.settings import SERVICES, BadSettings, ServiceSettings, did_you_mean, merged, read_file
+from millrace.runtime.settings import PREFIX, SERVICES, BadSettings, ServiceSettings, did_you_mean, merged, read_file
 from services.task_manager.settings import TaskManagerSettings, heap_of
 
 from .spark_classes import class_data_folder
@@ -28,6 +28,14 @@ DECIDED = {
     "task_manager": ("slots", "heap_mb", "cores", "python", "work_folder"),
 }  # fmt: skip
 """What a stack decides itself, or `up` by its options."""
+_OF_ONE_PROCESS = ("host", "port", "id", "config", "instance", "ready_file", "stack")
+
+
+def without_decided(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a stack's services. A variable goes before their file: one that names another cluster would have them join it."""
+    decided = {name.upper() for names in (*DECIDED.values(), _OF_ONE_PROCESS) for name in names}
+    stems = {name: name.upper().removeprefix(PREFIX).split("__")[0] for name in environment if name.upper().startswith(PREFIX)}
+    return {name: value for name, value in environment.items() if stems.get(name) not in decided}
 
 
 class Served(NamedTuple):

@@ -45,7 +45,7 @@ from .monitoring import Target
 from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
 from .stack import CONTROL_SERVICES, Stack
-from .stack_settings import Served, blob_url, write_settings
+from .stack_settings import Served, blob_url, without_decided, write_settings
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
 CUT_LOGS_S = 10.0
@@ -264,7 +264,7 @@ class Supervisor:
             command += ["--port", str(self.facts["web_port"]), *self.stack.option.split()]
             if self.options.flink_dashboard:
                 command += ["--flink-dashboard", self.options.flink_dashboard]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
+        env = {**without_decided(os.environ), "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()
         service.facts = {

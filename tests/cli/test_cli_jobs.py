@@ -316,7 +316,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, *args: str, answer: Any = None) -> 
             return object()
 
         def facts(self) -> dict[str, str]:
-            return {"state": "ready"}
+            return {"state": "ready", "kafka_bootstrap": "own:1"}
 
         def down(self, purge: bool) -> bool:
             said.append("* down *")
@@ -336,7 +336,6 @@ def stopped(monkeypatch: pytest.MonkeyPatch, *args: str, answer: Any = None) -> 
 
     monkeypatch.setattr(local, "Stack", Stack)
     monkeypatch.setattr("millrace.client.Millrace", Client)
-    monkeypatch.setattr("millrace.cli.connection.find", lambda stack: ("kafka:1", ""))
     monkeypatch.setattr("deploy.cli.stack_commands._print_line", said.append)
     assert run("down", *args) == 0
     return said

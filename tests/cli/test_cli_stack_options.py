@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from deploy.cli import app as program
-from deploy.cli.stack_commands import _service_rows, _task_managers
+from deploy.cli.stack_commands import _print_living, _service_rows, _task_managers, _task_managers_now
 from deploy.local.stack import Options, Stack
 from services.task_manager.settings import LEAST_HEAP_MB
 
@@ -100,3 +101,39 @@ def test_a_scope_that_waits_for_another_build_says_for_which() -> None:
         ("job-master", 4, "job-master/0", "leader", 7, 1),
         ("job-master", 4, "job-master/1", "starting, waits for build 0.1.0+5e59682c", None, 1),
     ]
+
+
+def test_a_stack_is_asked_whatever_cluster_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`down` named the jobs of that one, `status` counted its TaskManagers, and `demo` ran its pipeline there."""
+    asked = []
+
+    class Client:
+        def __init__(self, bootstrap: str, **more: Any) -> None:
+            asked.append(bootstrap)
+
+        def __enter__(self) -> Any:
+            return SimpleNamespace(overview=lambda: SimpleNamespace(provided=None), list=lambda *_, **__: SimpleNamespace(total=0))
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def up(self: Stack, *_: Any, **__: Any) -> dict[str, Any]:
+        self.folder.mkdir(parents=True)
+        return self.facts() | {"kafka_bootstrap": "own:1"}
+
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "another:1")
+    monkeypatch.setattr("millrace.client.Millrace", Client)
+    monkeypatch.setattr(Stack, "facts", lambda self: {"state": "ready", "kafka_bootstrap": "own:1"})
+    monkeypatch.setattr(Stack, "supervisor", lambda self: object())
+    _print_living(Stack("default"), purge=False)
+    assert _task_managers_now(Stack("default")) is None
+    monkeypatch.setattr(Stack, "up", up)
+    monkeypatch.setattr(Stack, "down", lambda self, purge: True)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setenv("MILLRACE_JAVA_OPTIONS", "")
+    monkeypatch.setattr("deploy.local.flights.flights_folder", lambda _: tmp_path)
+    monkeypatch.setattr("millrace.cli.submit.check_loaded", lambda _: None)
+    monkeypatch.setattr("millrace.cli.submit.send", lambda *_: None)
+    monkeypatch.setattr("millrace.cli.submit.follow", lambda *_: 0)
+    assert CliRunner().invoke(program.app, ["demo", "--out", str(tmp_path / "out")]).exit_code == 0
+    assert asked == ["own:1"] * 3

@@ -21,7 +21,7 @@ from deploy.local.downloads import cache_folder
 from deploy.local.errors import LocalError
 from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
-from deploy.local.stack_settings import DECIDED, Served, own_settings, write_settings
+from deploy.local.stack_settings import DECIDED, Served, own_settings, without_decided, write_settings
 from deploy.local.supervisor import Service, Supervisor
 from millrace.runtime.settings import BadSettings
 
@@ -338,3 +338,26 @@ def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: py
     with pytest.raises(BadSettings, match="section task_manager must be a mapping"):
         own_settings(str(tmp_path / "wrong.yaml"))
     assert own_settings("") == {}
+
+
+def test_no_variable_of_the_shell_goes_before_what_the_stack_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that names a cluster, perhaps the one in production: the stack's own services joined that one."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    meant = {"PATH": "/bin", "MILLRACE_HOME": str(tmp_path), "MILLRACE_JAVA_OPTIONS": "-Xint", "MILLRACE_LOST_AFTER_MS": "7"}
+    others = {f"MILLRACE_{name.upper()}": "another" for names in DECIDED.values() for name in names}
+    others |= {f"MILLRACE_{name}": "another" for name in ("HOST", "PORT", "ID", "CONFIG", "INSTANCE")}
+    others |= {"millrace_cluster": "read in small letters, too", "MILLRACE_WORKER_SLOT_EXTRAS__GPU": "1"}
+    assert without_decided({**meant, **others}) == meant
+    given = []
+
+    def start(command: Any, *, log: Path, env: dict[str, str], cwd: Path) -> Any:
+        given.append(env)
+        return SimpleNamespace(pid=1)
+
+    monkeypatch.setattr(supervisor, "spawn", start)
+    monkeypatch.setattr(os, "environ", {**meant, **others})
+    made = supervised([])
+    made.stack, made._wait_for = Stack("default"), lambda service: None
+    made.stack.folder.mkdir(parents=True)
+    made._spawn(Service("job_master", "services.job_master", "job-master"))
+    assert meant.items() <= given[0].items() and not given[0].keys() & others.keys()
