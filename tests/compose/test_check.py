@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from deploy.docker.check import make_token, problem
+from millrace.runtime.health import HealthServer
+
+HEALTHY = Path(__file__).parents[2] / "deploy" / "docker" / "healthy.py"
 
 SIZES = {
     **{"KAFKA_MB": "1024", "ETCD_MB": "256", "CONTROL_MB": "256", "TASK_MANAGER_MB": "2048", "SLOT_HEAP_MB": "1024"},
@@ -92,3 +97,17 @@ def test_the_web_service_has_the_token_too_also_in_a_cluster_that_has_one_alread
     (tmp_path / "blob-token").write_text("")
     make_token(tmp_path)
     assert (tmp_path / "blob-token").read_text() in (tmp_path / "web.yaml").read_text() != told
+
+
+@pytest.mark.parametrize(("asked", "given", "status", "code"), [
+    ("", "", "ok", 0), ("", "", "failing", 1), ("a token of metrics", "a token of metrics", "ok", 0), ("a token of metrics", "", "ok", 0),
+    ("a token of metrics", "a token of metrics", "failing", 1), ("a token of metrics", "another one", "ok", 1),
+])  # fmt: skip
+def test_a_container_is_healthy_as_its_service_says(asked: str, given: str, status: str, code: int) -> None:
+    """It was not let in, and every container was unhealthy: it named no place, nor a token. One in a file of settings it cannot know."""
+    server = HealthServer(lambda: {"status": status}, token=asked)
+    env = {"MILLRACE_HEALTH_PORT": str(server.start()), "MILLRACE_METRICS_TOKEN": given}
+    try:
+        assert subprocess.run([sys.executable, "-IS", str(HEALTHY)], env=env, timeout=60, check=False).returncode == code
+    finally:
+        server.stop()
