@@ -17,15 +17,18 @@ from services.task_manager.settings import TaskManagerSettings, heap_of
 from .spark_classes import class_data_folder
 from .stack import Options, Stack, write_private
 
+# A stack asks its services how they are: by loopback, where nobody needs a token.
+_OF_ALL = ("cluster", "kafka_bootstrap", "etcd_endpoint", "storage_url", "log_format", "health_host", "metrics_token")
 DECIDED = {
-    "": ("cluster", "kafka_bootstrap", "etcd_endpoint", "storage_url", "log_format"),
-    "dispatcher": ("blob_port", "blob_token"),
-    "web": ("blob_token",),
+    "": (*_OF_ALL, "health_port"),  # one service may have its own
+    "dispatcher": (*_OF_ALL, "blob_port", "blob_token"),
+    "web": (*_OF_ALL, "blob_token"),
+    "job_master": _OF_ALL,
     "resource_manager": (
-        "provider", "agents", "agent_token", "task_managers_min", "task_managers_max", "worker_slots", "worker_memory_mb",
+        *_OF_ALL, "provider", "agents", "agent_token", "task_managers_min", "task_managers_max", "worker_slots", "worker_memory_mb",
         "worker_slot_cores", "worker_slot_extras",
     ),
-    "task_manager": ("slots", "heap_mb", "cores", "python", "work_folder"),
+    "task_manager": (*_OF_ALL, "slots", "heap_mb", "cores", "python", "work_folder"),
 }  # fmt: skip
 """What a stack decides itself, or `up` by its options."""
 _OF_ONE_PROCESS = ("host", "port", "id", "config", "instance", "ready_file", "stack")

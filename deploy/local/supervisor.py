@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -44,7 +43,7 @@ from .kafka import KafkaBroker
 from .monitoring import Target
 from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
-from .stack import CONTROL_SERVICES, Stack
+from .stack import CONTROL_SERVICES, DIRECTLY, Stack
 from .stack_settings import Served, blob_url, without_decided, write_settings
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
@@ -326,7 +325,7 @@ class Supervisor:
         if not self._comes_up(service) or service.name == "task_manager" or service.took_work is service.child:
             return self._comes_up(service)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{service.facts['health_port']}/ready", timeout=2):
+            with DIRECTLY.open(f"http://127.0.0.1:{service.facts['health_port']}/ready", timeout=2):
                 service.took_work = service.child  # it is not asked again while the others come
                 return True
         except OSError:

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +24,7 @@ from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
 from deploy.local.stack_settings import DECIDED, Served, own_settings, without_decided, write_settings
 from deploy.local.supervisor import Service, Supervisor
+from millrace.runtime.health import HealthServer
 from millrace.runtime.settings import BadSettings
 
 
@@ -203,16 +205,31 @@ def test_a_service_that_ended_before_it_was_up_ends_the_start(tmp_path: Path) ->
 def test_a_service_that_took_work_is_not_asked_again_until_it_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     made, asked = supervised([]), []
 
-    def ask(url: str, timeout: float) -> Any:
+    def ask(self: Any, url: str, timeout: float) -> Any:
         asked.append(url)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(supervisor.urllib.request, "urlopen", ask)
+    monkeypatch.setattr(type(supervisor.DIRECTLY), "open", ask)
     service = Service("dispatcher", "services.dispatcher", "dispatcher", facts={"health_port": 1})
     for _ in range(2):
         service.child = cast("Any", SimpleNamespace(exit_code=lambda: None))
         assert made._takes_work(service) and made._takes_work(service)
     assert asked == ["http://127.0.0.1:1/ready"] * 2
+
+
+def test_no_proxy_stands_between_a_stack_and_its_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one in the environment that does not know this machine's loopback, no stack ever took work."""
+    monkeypatch.setattr(urllib.request, "_opener", None)  # else one that an earlier test has made knows no proxy
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    server = HealthServer(lambda: {"ready": True})
+    service = Service("dispatcher", "services.dispatcher", "dispatcher", facts={"health_port": server.start()})
+    service.child = cast("Any", SimpleNamespace(exit_code=lambda: None))
+    try:
+        assert supervised([])._takes_work(service) and _health(service.facts) == {"status": "ok", "ready": True}
+    finally:
+        server.stop()
 
 
 def provided(folder: Path, code: int | None) -> Service:
@@ -314,7 +331,7 @@ def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: py
     assert written["resource_manager"]["lost_after_ms"] == 800
     assert written["task_manager"]["class_data_folder"] == str(cache_folder() / "class-data"), "all stacks have one"
     for service, names in DECIDED.items():
-        section = written[service] if service else written
+        section = written.get(service, {}) if service else written
         assert set(section) - set(DECIDED) <= {*names, "lost_after_ms", "class_data_folder"}, "all that a stack writes is its own"
         for name in names:
             text = f"{service}: {{{name}: 1}}\n" if service else f"{name}: x\n"
