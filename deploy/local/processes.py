@@ -27,6 +27,7 @@ LOOPBACK = "127.0.0.1"
 # while its server is down is not taken by somebody's client, and a client's retries cannot connect to themselves.
 PORTS = range(20000, 32000)
 LOG_BYTES_MAX = 32 << 20
+CUT_LOGS_S = 10.0
 _WRAPPER = Path(__file__).with_name("die_with_parent.py")
 Order = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
 _orders: SimpleQueue[Order] | None = None
@@ -202,11 +203,20 @@ def port_owner(port: int) -> str | None:
 
 
 def cut_log(log: Path, most_bytes: int = LOG_BYTES_MAX) -> None:
-    """Keeps a log that a process writes below this size, with as much again before that in `<log>.old`."""
-    with contextlib.suppress(FileNotFoundError):
+    """Keeps a log that a process writes below this size, with as much again before that in `<log>.old`; on a full disk, what fits there."""
+    with contextlib.suppress(OSError):
         if log.stat().st_size > most_bytes:
-            shutil.copyfile(log, log.with_name(f"{log.name}.old"))
+            with contextlib.suppress(OSError):
+                shutil.copyfile(log, log.with_name(f"{log.name}.old"))
             os.truncate(log, 0)  # what was said between these two is lost
+
+
+def put_aside(log: Path, code: int | None) -> None:
+    """Makes room for the log of the next process. That of one that ended by a failure of its own (`code`) is kept until another one
+    does."""
+    killed_or_asked = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
+    with contextlib.suppress(FileNotFoundError):
+        log.replace(log.with_suffix(".log.1" if code in killed_or_asked else ".log.failed"))
 
 
 def log_tail(paths: Iterable[Path], lines: int = 20, most_bytes: int = 16384) -> str:

@@ -41,13 +41,12 @@ from .errors import LocalError
 from .etcd import EtcdServer
 from .kafka import KafkaBroker
 from .monitoring import Target
-from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
+from .processes import CUT_LOGS_S, Child, cut_log, end_tree, free_port, log_tail, port_is_free, put_aside, spawn
 from .server import LocalServer
 from .stack import CONTROL_SERVICES, DIRECTLY, Stack
 from .stack_settings import Served, blob_url, without_decided, write_settings
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
-CUT_LOGS_S = 10.0
 STEADY_S = 10.0  # a service that ran so long starts again without delay
 ENDED_S = 15.0  # three times the lease of a leader
 
@@ -103,7 +102,7 @@ class Supervisor:
             self._write_facts(state="ready")
             self._watch()
         except LocalError as failure:
-            print(failure, failure.detail, sep="\n", file=sys.stderr, flush=True)
+            _print(f"{failure}\n{failure.detail}")
             if not self.stopping.is_set():
                 self._write_facts(state="failed", reason=str(failure), detail=failure.detail)
                 self.stopping.set()  # what is being started again
@@ -130,8 +129,7 @@ class Supervisor:
             monitoring.write(self.stack.folder, targets)
 
     def _report(self, step: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not end what runs
-            print(step, flush=True)
+        _print(step)
         with self._facts_lock:
             self._write_facts(steps=[*self.facts["steps"], step])
 
@@ -389,7 +387,7 @@ class Supervisor:
         else:
             code = what.child.exit_code() if what.child is not None else None
             if self._is_provided(what):
-                print(f"{what.instance}: ended with {code}", flush=True)
+                _print(f"{what.instance}: ended with {code}")
                 return
             if time.monotonic() - what.started > STEADY_S:
                 what.delay_s = RESTART_FIRST_S
@@ -450,12 +448,10 @@ class Supervisor:
             list(pool.map(lambda server: server.stop(), (self.kafka, self.etcd)))
 
 
-def put_aside(log: Path, code: int | None) -> None:
-    """Makes room for the log of the next process. That of one that ended by a failure of its own (`code`) is kept until another one
-    does."""
-    killed_or_asked = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
-    with contextlib.suppress(FileNotFoundError):
-        log.replace(log.with_suffix(".log.1" if code in killed_or_asked else ".log.failed"))
+def _print(line: str) -> None:
+    """To the supervisor's log, whose disk may be full: that must not end what runs."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
 
 
 def main() -> int:
@@ -466,7 +462,7 @@ def main() -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held while this process lives
     except BlockingIOError:
-        print(f"another supervisor runs stack {stack.name}; this one ends", flush=True)
+        _print(f"another supervisor runs stack {stack.name}; this one ends")
         return 0
     return Supervisor(stack).run()
 

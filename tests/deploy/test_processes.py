@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -22,9 +23,9 @@ from deploy.local.processes import (
     log_tail,
     port_is_free,
     port_owner,
+    put_aside,
     spawn,
 )
-from deploy.local.supervisor import put_aside
 
 ROOT = Path(__file__).parents[2]
 SLEEP = "import time; time.sleep(600)"
@@ -72,6 +73,19 @@ def test_the_log_of_a_process_is_cut_while_it_runs(tmp_path):
     child.popen.wait(120)
     assert (tmp_path / "log.old").stat().st_size > 2_000
     assert b"\0" not in log.read_bytes(), "it goes on at the new end"
+
+
+def test_on_a_full_disk_a_log_is_cut_without_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cut the logs ended at that, when it was needed most."""
+
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(b"what fitted")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("deploy.local.processes.shutil.copyfile", full)
+    (tmp_path / "log").write_bytes(b"x" * 3_000)
+    cut_log(tmp_path / "log", most_bytes=2_000)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"log": b"", "log.old": b"what fitted"}
 
 
 def test_a_child_has_a_session_of_its_own_and_exactly_our_arguments(tmp_path):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -239,6 +241,26 @@ def provided(folder: Path, code: int | None) -> Service:
     made = Service("task_manager", "services.task_manager", "task-manager-1", facts={"ready_file": str(folder / "none")})
     made.child = cast("Any", SimpleNamespace(exit_code=lambda: code, log=log))
     return made
+
+
+def no_room(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_that_the_supervisor_writes_to_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TaskManager that ended took the whole stack with it."""
+    made = supervised([])
+    made.options, made.kafka, made.etcd = Options(task_managers=1, task_managers_most=2), Server(), Server()
+    monkeypatch.setattr(supervisor, "on_stop", lambda _: None)
+    made._start = lambda: made._comes_up(provided(tmp_path, 2))
+    full = SimpleNamespace(write=no_room, flush=no_room)
+    monkeypatch.setattr(sys, "stdout", full)
+    monkeypatch.setattr(sys, "stderr", full)
+    made.deaths.put(provided(tmp_path, 1))
+    made.deaths.put(None)
+    made._watch()
+    assert made.run() == 1
+    assert made.facts["reason"] == "task-manager-1 does not start: no Java"
 
 
 @pytest.mark.parametrize("code", [-15, -9, 0, 1])

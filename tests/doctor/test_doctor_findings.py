@@ -19,7 +19,7 @@ from deploy.doctor.examine import Report, Where, examine, none_registered
 from deploy.doctor.findings import Finding, Unreachable
 from deploy.doctor.kafka import Cluster, Partition, Version
 from deploy.doctor.scopes import Scope
-from deploy.local.supervisor import put_aside
+from deploy.local.processes import put_aside
 from millrace.core.messages.client import ClusterOverview, Provided
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Put, Txn
