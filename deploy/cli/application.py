@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 PREFIX = "application-"
 KEPT = "kept"
 """A file in the folder of a cluster that is to stay."""
+YOUNG_S = 300.0  # a folder without a supervisor
 CANCEL_S = 20.0  # for the job's end, when it is interrupted; what still runs then is killed
 
 
@@ -75,9 +79,10 @@ def run_application(
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # it ends already
+        if keep and local.folder.exists():
+            (local.folder / KEPT).touch()  # before it is down: others delete what nobody holds
         local.down(purge=not keep)
         if keep and local.folder.exists():
-            (local.folder / KEPT).touch()
             print(f"kept: {local.folder}; look at it: millrace history --storage {local.folder / 'storage'}", file=sys.stderr)
     raise typer.Exit(code)
 
@@ -114,7 +119,20 @@ def _sweep(stacks: Path) -> None:
         number = folder.name.removeprefix(PREFIX).partition("-")[0]
         gone = number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number)))  # ours has no folder yet
         if gone and not (folder / KEPT).exists() and not _runs(folder.name):
+            _delete_unless_held(folder)
+
+
+def _delete_unless_held(folder: Path) -> None:
+    """Its supervisor holds the lock. Another container, or host, may share the folder: process numbers of there say nothing here."""
+    with suppress(OSError):
+        if not (folder / "lock").exists() and time.time() - folder.stat().st_mtime < YOUNG_S:
+            return  # its supervisor comes
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         def up(self, options: Any, progress: Any, foreground: bool = False) -> dict[str, Any]:
             did.append(("up", self.name, options.slots, foreground))
             self.folder.mkdir(parents=True)
+            (self.folder / "lock").touch()
             found.up()
             return {"warnings": ["a laptop's etcd"], "kafka_bootstrap": "own:1"}
 
@@ -133,6 +135,22 @@ def test_what_a_killed_one_left_goes_at_the_next_run_and_nothing_else(tmp_path: 
     names = {f"{PREFIX}{dead}-0a": False, mine: False, of_parent: True, kept: True, f"{PREFIX}mine": True, "default": True}
     for name in names:
         (tmp_path / "stacks" / name).mkdir(parents=True)
+        (tmp_path / "stacks" / name / "lock").touch()
     (tmp_path / "stacks" / kept / KEPT).touch()
     _sweep(tmp_path / "stacks")
     assert {name: (tmp_path / "stacks" / name).exists() for name in names} == names
+
+
+def test_what_runs_in_another_container_on_the_same_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process number means nothing here: a checkout that two containers share lost the data of a running application."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    dead = 2**22 + 7
+    alive, ended, begun, old = (tmp_path / "stacks" / f"{PREFIX}{dead}-{name}" for name in ("alive", "ended", "begun", "old"))
+    for folder in (alive, ended, begun, old):
+        folder.mkdir(parents=True)
+    (ended / "lock").touch()
+    os.utime(old, (0, 0))
+    with open(alive / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as its supervisor has it
+        _sweep(tmp_path / "stacks")
+    assert [alive.exists(), ended.exists(), begun.exists(), old.exists()] == [True, False, True, False]
