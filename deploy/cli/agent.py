@@ -37,7 +37,7 @@ def agent(
     from deploy.agent import Agent, TaskManagerProcess
     from deploy.agent_http import served
     from deploy.local.downloads import CHECKOUT
-    from deploy.local.processes import spawn
+    from deploy.local.processes import CUT_LOGS_S, Child, cut_log, put_aside, spawn
     from millrace.io.addresses import SHORTEST_TOKEN, is_loopback, joined
     from millrace.io.http.server import CannotListen, HttpServer
     from millrace.runtime.signals import on_stop
@@ -49,11 +49,15 @@ def agent(
     logs.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
 
+    children: dict[str, Child] = {}
+
     def start(name: str) -> TaskManagerProcess:
+        log, before = logs / f"{name}.log", children.get(name)
+        put_aside(log, before.exit_code() if before is not None else None)
         command = [sys.executable, "-m", "services.task_manager", "--config", str(config), "--id", name, "--instance", name]
         # The next agent lists none of those that this one leaves: what takes its time to end, or hangs, would be there twice
-        child = spawn(command, log=logs / f"{name}.log", env=env, cwd=logs, death_signal=signal.SIGKILL)
-        return TaskManagerProcess(child)
+        children[name] = spawn(command, log=log, env=env, cwd=logs, death_signal=signal.SIGKILL)
+        return TaskManagerProcess(children[name])
 
     runs = Agent(start, most=most, claim=logs / "cluster")
     stopping = threading.Event()
@@ -63,5 +67,7 @@ def agent(
     except CannotListen as failure:
         raise typer.BadParameter(str(failure), param_hint="--port") from None
     typer.echo(f"agent at http://{joined(host, number)}; Ctrl-C stops it, and its TaskManagers", err=True)
-    stopping.wait()
+    while not stopping.wait(CUT_LOGS_S):
+        for child in list(children.values()):
+            cut_log(child.log)
     runs.end()

@@ -292,6 +292,44 @@ main()
             started.kill()
 
 
+def test_the_logs_of_an_agents_task_managers_are_cut_and_that_of_one_that_failed_is_kept(tmp_path: Path) -> None:
+    """One that ran for months filled the disk, and why the one before had ended was gone with the next start."""
+    port, config, token_file, logs = free_port(), tmp_path / "settings.yaml", tmp_path / "token", tmp_path / "logs"
+    config.touch()
+    token_file.write_text(TOKEN)
+    runs = f"""
+import pathlib, time
+if pathlib.Path({str(tmp_path / "fails")!r}).exists():
+    raise SystemExit("no Java")
+print("x" * 2000, flush=True)
+time.sleep(600)
+"""
+    program = f"""
+import functools, sys
+from deploy.local import processes
+processes.spawn = functools.partial(lambda spawn, argv, **more: spawn([sys.executable, "-c", {runs!r}], **more), processes.spawn)
+processes.cut_log, processes.CUT_LOGS_S = functools.partial(processes.cut_log, most_bytes=1000), 0.05
+from deploy.cli import main
+main()
+"""
+    command = [sys.executable, "-c", program, "agent", "--config", str(config), "--token-file", str(token_file), "--port", str(port)]
+    (tmp_path / "fails").touch()
+    with (tmp_path / "agent.log").open("w") as log:
+        agent = psutil.Popen([*command, "--logs", str(logs)], cwd=CHECKOUT, stdout=log, stderr=log)
+    try:
+        provider = ByAgents([f"http://127.0.0.1:{port}"], TOKEN)
+        await_(lambda: not port_is_free(port))
+        provider.start(W1, 1)
+        await_(lambda: provider.workers(1)[W1] is not None)
+        (tmp_path / "fails").unlink()
+        provider.start(W1, 1)
+        await_(lambda: (logs / f"{W1}.log.old").exists() and (logs / f"{W1}.log").stat().st_size == 0)
+        assert (logs / f"{W1}.log.failed").read_text() == "no Java\n"
+    finally:
+        agent.terminate()
+        agent.wait(60)
+
+
 def test_more_that_are_kept_than_there_may_be_are_refused(url: str) -> None:
     given: dict[str, Any] = {"task_managers_min": 2, "task_managers_max": 1}
     with pytest.raises(BadSettings) as refused:
