@@ -120,10 +120,13 @@ os.register_at_fork(after_in_child=_forget_spawner)
 def end_tree(pid: int, patience_s: float = 10.0, popen: subprocess.Popen[bytes] | None = None) -> None:
     """SIGTERM to a process; what of it and its descendants is left after ``patience_s`` gets SIGKILL.
 
-    ``popen`` is given for a child of ours, so that its exit status is kept where its owner looks for it.
+    ``popen`` is given for a child of ours, so that its exit status is kept where its owner looks for it. Of one that has ended nothing
+    is looked for: its number may be a stranger's, and what it left has another parent by now.
     """
     try:
         root = psutil.Process(pid)
+        if popen is not None and popen.poll() is not None:
+            return
         family = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         family = []

@@ -126,6 +126,19 @@ def test_ending_what_has_ended_is_nothing(tmp_path):
     assert child.exit_code() == 0
 
 
+def test_who_has_the_number_of_a_child_that_has_ended_is_left_alone(tmp_path: Path) -> None:
+    child = spawn(python("pass"), log=tmp_path / "log")
+    child.popen.wait(120)
+    with subprocess.Popen(python(SLEEP)) as stranger:
+        child.popen.pid = stranger.pid  # as the system may give it
+        child.stop(patience_s=0.1)
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                stranger.wait(0.3)
+        finally:
+            stranger.kill()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_child_ends_when_its_parent_is_killed(tmp_path, number):
