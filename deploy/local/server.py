@@ -39,6 +39,25 @@ class PortTaken(LocalError):
         self.names = frozenset(names)
 
 
+def meta_of(data_dir: Path) -> dict[str, Any]:
+    """``meta.json`` of a data folder; {} if there is none."""
+    try:
+        meta = json.loads((data_dir / "meta.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def left_in(data_dir: Path) -> psutil.Process | None:
+    """The server of a data folder, by its last start, if it still runs."""
+    meta = meta_of(data_dir)
+    with contextlib.suppress(KeyError, TypeError, psutil.NoSuchProcess):
+        process = psutil.Process(meta["pid"])
+        if abs(process.create_time() - meta["created"]) < 1 and is_running(process):
+            return process
+    return None
+
+
 class LocalServer(ABC):
     """A server that runs as our child. Its data folder holds everything: data, logs, ``meta.json``.
 
@@ -126,11 +145,7 @@ class LocalServer(ABC):
 
     def meta(self) -> dict[str, Any]:
         """``{"ports": {name: number}, "pid": ..., "created": ..., "starter": ...}`` of the last start; {} if none."""
-        try:
-            meta = json.loads((self.data_dir / "meta.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return meta if isinstance(meta, dict) else {}
+        return meta_of(self.data_dir)
 
     def _take_lock(self) -> None:
         self._lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -146,12 +161,10 @@ class LocalServer(ABC):
 
     def _end_orphan(self, progress: Progress) -> None:
         """Whoever had the lock is gone; its server may be ending just now, or hang."""
-        meta = self.meta()
-        with contextlib.suppress(KeyError, TypeError, psutil.NoSuchProcess):
-            process = psutil.Process(meta["pid"])
-            if abs(process.create_time() - meta["created"]) < 1 and is_running(process):
-                progress(f"{self.NAME}: ending process {process.pid}, which an earlier run left behind")
-                end_tree(process.pid, patience_s=5)
+        orphan = left_in(self.data_dir)
+        if orphan is not None:
+            progress(f"{self.NAME}: ending process {orphan.pid}, which an earlier run left behind")
+            end_tree(orphan.pid, patience_s=5)
 
     def _check_space(self) -> None:
         free_mb = shutil.disk_usage(self.data_dir).free >> 20

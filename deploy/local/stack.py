@@ -27,11 +27,13 @@ import psutil
 from . import monitoring
 from .downloads import CHECKOUT
 from .errors import LocalError, plain_errors
-from .processes import is_running, log_tail
+from .processes import end_tree, is_running, log_tail
+from .server import left_in
 
 DEFAULT = "default"
 CONTROL_SERVICES = ("dispatcher", "resource_manager", "job_master")
 START_LIMIT_S = 180.0
+LEFT_S = 6.0  # for a service that a supervisor has left
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
 STOP_LIMIT_S = 60.0  # services have 6 s and Kafka 15 until they are killed, each one after the other; the machine may be busy
 
@@ -215,9 +217,26 @@ class Stack:
         process = self.supervisor()
         if process is not None:
             _end(process.pid)
+        left = self.end_left(self.facts()) if process is None else 0
+        for server in ("kafka", "etcd"):
+            orphan = left_in(self.folder / server) if process is None else None
+            if orphan is not None:
+                end_tree(orphan.pid)
+                left += 1
         if purge and self.folder.exists():
             shutil.rmtree(self.folder)
-        return process is not None
+        return process is not None or left > 0
+
+    def end_left(self, facts: dict[str, Any]) -> int:
+        """Ends what a supervisor that was killed has left of its services, and says how many. Where the system tells them of its death, as
+        Linux does, they end by themselves, a moment later."""
+        left = 0
+        for service in facts.get("services", {}).values():
+            with contextlib.suppress(psutil.Error):
+                if str(self.settings_file) in psutil.Process(service["pid"]).cmdline():
+                    end_tree(service["pid"], LEFT_S)
+                    left += 1
+        return left
 
     def status(self) -> dict[str, Any]:
         """Facts, with each service's health and the disk use of each part."""

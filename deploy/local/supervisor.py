@@ -41,7 +41,7 @@ from .errors import LocalError
 from .etcd import EtcdServer
 from .kafka import KafkaBroker
 from .monitoring import Target
-from .processes import CUT_LOGS_S, Child, cut_log, end_tree, free_port, log_tail, port_is_free, put_aside, spawn
+from .processes import CUT_LOGS_S, Child, cut_log, free_port, log_tail, port_is_free, put_aside, spawn
 from .server import LocalServer
 from .stack import CONTROL_SERVICES, DIRECTLY, Stack
 from .stack_settings import Served, blob_url, without_decided, write_settings
@@ -76,7 +76,7 @@ class Supervisor:
         self.kafka = KafkaBroker(stack.folder / "kafka")
         self.etcd = EtcdServer(stack.folder / "etcd")
         self.facts: dict[str, Any] = {**stack.facts(), "pid": os.getpid(), "created": psutil.Process().create_time()}
-        self.left: dict[str, Any] = self.facts.get("services", {})
+        self.left = stack.facts()
         self.facts |= {"name": stack.name, "state": "starting", "steps": [], "warnings": [], "shut_down": None}
         self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
         self.warnings: dict[str, str | None] = {}  # what about -> the warning that stands
@@ -142,7 +142,7 @@ class Supervisor:
 
     def _start(self) -> None:
         """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
-        self._end_left()
+        self.stack.end_left(self.left)  # before they have ended, others cannot take their place
         with ThreadPoolExecutor(2, thread_name_prefix="start") as pool:
             starts = [pool.submit(server.start, self._report, self.stopping.is_set) for server in (self.kafka, self.etcd)]
             try:
@@ -179,13 +179,6 @@ class Supervisor:
                 raise LocalError(
                     f"The stack's data does not fit: {failure}. 'millrace down --purge{self.stack.option}' deletes it."
                 ) from None
-
-    def _end_left(self) -> None:
-        """The services of a supervisor that was killed end by themselves; before they have, others cannot take their place."""
-        for service in self.left.values():
-            with contextlib.suppress(psutil.Error):
-                if str(self.stack.settings_file) in psutil.Process(service["pid"]).cmdline():
-                    end_tree(service["pid"], STOP_S)
 
     def _has_ports(self) -> bool:
         return len(self.kafka.ports) == 2 and bool(self.etcd.ports)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import queue
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from ruamel.yaml import YAML
 
@@ -22,6 +24,7 @@ from deploy.agent import Agent
 from deploy.local import supervisor
 from deploy.local.downloads import cache_folder
 from deploy.local.errors import LocalError
+from deploy.local.processes import spawn
 from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
 from deploy.local.stack_settings import DECIDED, Served, own_settings, without_decided, write_settings
@@ -101,6 +104,28 @@ def test_the_advice_of_a_refused_start_is_for_that_stack(tmp_path: Path, monkeyp
     assert advised == [
         "--shards 1, or 'millrace down --purge' and start anew.", "--shards 1, or 'millrace down --purge --stack two' and start anew.",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_what_a_killed_supervisor_left_is_ended_and_nothing_else(purge: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no signal tells children of a parent's death, as on macOS: `down` said that it was not running, and deleted what they used."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    stack = Stack("default")
+    for part in ("kafka", "etcd", "logs"):
+        (stack.folder / part).mkdir(parents=True)
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    dispatcher = spawn([*sleeps, "--config", str(stack.settings_file)], log=tmp_path / "log")
+    kafka, stranger, later = (spawn(sleeps, log=tmp_path / "log") for _ in range(3))
+    try:
+        stack.write_facts({"state": "ready", "pid": 0, "services": {"dispatcher": {"pid": dispatcher.pid}, "web": {"pid": stranger.pid}}})
+        for part, pid, created in (("kafka", kafka.pid, psutil.Process(kafka.pid).create_time()), ("etcd", later.pid, 1.0)):
+            (stack.folder / part / "meta.json").write_text(json.dumps({"pid": pid, "created": created}))
+        assert stack.down(purge)
+        assert [each.exit_code() for each in (dispatcher, kafka, stranger, later)] == [-15, -15, None, None]
+        assert stack.folder.exists() != purge and not stack.down()
+    finally:
+        for each in (dispatcher, kafka, stranger, later):
+            each.stop(0)
 
 
 class Server(LocalServer):
