@@ -18,9 +18,11 @@ import pytest
 import millrace
 from millrace.core.fold import Fold, ScopeState
 from millrace.core.topics import Topology
+from millrace.io.interfaces import Txn, TxnResult
 from millrace.io.storage.store import Storage
 from millrace.runtime import build
 from millrace.runtime.forked import await_children, forked
+from millrace.runtime.saving import Saving
 from millrace.runtime.snapshots import CHUNK_ENTRIES, Snapshots, chunks, folder, freeze, thaw
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import EndedJob, LiveJob
@@ -175,6 +177,26 @@ def test_snapshots_of_another_cluster_in_the_same_folder_are_neither_taken_nor_d
     assert names == [*(f"{each * 8}-3-{offset}" for each in "ab" for offset in (18, 19)), "cccccccc-3-31", "cccccccc-3-32"]
     pointer = upgraded.newest(3)
     assert pointer is not None and upgraded.load(pointer) is not None
+
+
+def test_the_last_snapshot_of_a_term_is_written_though_another_is_stored_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of a copy of the process came between its look and its change: then no other build went on from there."""
+    store, storage = MemoryStore(MemoryEtcd(Clock()), "/test/"), Storage(str(tmp_path))
+    snapshots, folded, beside = Snapshots(store, storage, MACHINE), folded_with(2), folded_with(1)
+    folded.next_offset += 5
+    change = store.txn
+
+    def late(txn: Txn) -> TxnResult:
+        monkeypatch.undo()
+        assert snapshots.save(beside) is not None
+        return change(txn)
+
+    monkeypatch.setattr(store, "txn", late)
+    Saving(snapshots, MACHINE, lambda make, keep: None, lambda offset: None).last(folded)
+    pointer = snapshots.newest(3)
+    assert pointer is not None and (pointer.offset, pointer.final) == (folded.next_offset, True)
+    loaded = snapshots.load(pointer)
+    assert loaded is not None and loaded[0] == folded
 
 
 def test_a_build_is_named_after_its_version_and_the_code_that_folds(

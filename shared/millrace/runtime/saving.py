@@ -88,7 +88,8 @@ class Saving:  # [R32]
     def last(self, folded: ScopeState) -> None:
         """Writes the snapshot that ends a leader's term: nothing was said about later records, and nothing will be [R27]."""
         try:
-            self._clean(self._snapshots.save(folded, final=True))
+            # None: a newer one stands, or one that was made beside was stored just between the look and the change
+            self._clean(self._snapshots.save(folded, final=True) or self._snapshots.save(folded, final=True))
         except (Unavailable, StorageError) as failure:
             self._failed(folded.next_offset, str(failure))
 
