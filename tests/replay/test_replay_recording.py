@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from deploy.cli.replay import app
+from millrace.core.fold import OutboxRecord
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER
 from millrace.runtime.snapshots import freeze
+from services.replay.core.checking import Check, Checked, Output
+from services.replay.core.recorded import Recorded
 from services.replay.exporting import export
 from services.replay.machines import fold_of
 from services.replay.replaying import At, Folder, open_file, state_at, story_of, verify
@@ -250,3 +254,23 @@ def test_what_is_asked_for_and_not_there_is_told(recording: Path) -> None:
         assert shown.exit_code == 2, words
         assert says in re.sub(r"[\s│]+", " ", shown.stderr), shown.stderr
     assert run("story", "nobody", "--file", recording).exit_code == 1
+
+
+def test_records_of_before_and_behind_the_fold_are_counted_without_a_look_at_all_outputs() -> None:
+    """Each of them went through all: a record of a snapshot's own time took as long as the whole fold has outputs."""
+
+    class Unwalked(dict[int, Output]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("all outputs are walked through")
+
+    check = Check()
+    folded = check.scopes["dispatcher"] = Checked("dispatcher", 3, 100, 40, outputs=Unwalked())
+    for seq in (41, 42):
+        check._note(folded, OutboxRecord(seq, "job.events", 0, "key", "type", "value"), 100)
+    for seq in (39, 40, 43):
+        check.compare(Recorded("job.events", 0, seq, 0, "key", b"value", f"dispatcher/3/{seq}"))
+    assert (folded.earlier, folded.later, folded.found) == (2, 1, set())
+    empty = check.scopes["dispatcher"] = Checked("dispatcher", 3, 100, 40, outputs=Unwalked())
+    for seq in (40, 41):
+        check.compare(Recorded("job.events", 0, seq, 0, "key", b"value", f"dispatcher/3/{seq}"))
+    assert (empty.earlier, empty.later) == (1, 1)

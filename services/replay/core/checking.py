@@ -48,6 +48,7 @@ class Checked:
     generation: int
     first: int
     sent_before: int  # sequence number: outputs up to this one were in Kafka before
+    said: int = -1  # the highest sequence number of an output
     end: int = 0
     ticks: int = 0
     effects: int = 0
@@ -110,6 +111,7 @@ class Check:
 
     def _note(self, checked: Checked, record: OutboxRecord, offset: int) -> None:
         log = self._log(record.topic, record.partition)
+        checked.said = max(checked.said, record.seq)
         checked.outputs[record.seq] = Output(self._digest(record.value.encode()), offset, log)
 
     def _log(self, topic: str, partition: int) -> str:
@@ -129,8 +131,8 @@ class Check:
         if checked is None or life != checked.generation:
             self.unfolded += 1
         elif seq not in checked.outputs:
-            checked.later += seq > max(checked.outputs, default=checked.sent_before)
             checked.earlier += seq <= checked.sent_before
+            checked.later += seq > max(checked.said, checked.sent_before)
         else:
             output = checked.outputs[seq]
             checked.found.add(seq)
