@@ -195,6 +195,20 @@ def test_a_result_can_be_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().out == "a\n7\n"
 
 
+# events
+
+
+def test_of_a_job_whose_last_events_are_gone_its_end_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    accepted = {"type": "JobAccepted", "job": "j", "at_ms": 1, "tasks": []}
+    ended = {"type": "JobFinished", "job": "j", "at_ms": 2}
+    for events, said in (([], "job j is FINISHED; not all of its events are kept any more\n"), ([accepted, ended], "")):
+        connect(monkeypatch, follow=lambda job, events=events: iter(events), status=lambda job: summary(status="FINISHED", ended_ms=2))
+        for form in ((), ("--json",)):
+            assert run("events", "j", "-f", *form) == 0
+            out = capsys.readouterr()
+            assert (len(out.out.splitlines()), out.err) == (len(events), said)
+
+
 # show
 
 

@@ -36,6 +36,8 @@ from millrace.core.messages.client import (
     JobAcceptedReply,
     JobRejected,
     JobsListed,
+    JobStatusAnswered,
+    JobSummary,
     Problem,
     RequestRefused,
 )
@@ -283,6 +285,27 @@ def test_the_past_of_a_log_that_gives_no_more_is_not_waited_for_for_ever(monkeyp
     assert next(events) == {"type": "x"}
     with pytest.raises(Unavailable, match=r"^Kafka at k:1 gives no more of job.events, which has more: ask again$"):
         next(events)
+
+
+@pytest.mark.parametrize("kept", [[], [b'{"type": "JobAccepted"}']])
+def test_who_follows_a_job_whose_end_is_not_kept_any_more_is_not_left_waiting(kept: list[bytes]) -> None:
+    """Its id is known for longer than its events are kept: no end comes then."""
+    standing = JobSummary(job="j", name="n", status="FINISHED", accepted_ms=wall_ms() - 70_000, ended_ms=wall_ms() - 61_000)
+    millrace = client(lambda request: SimpleNamespace(result=lambda _: JobStatusAnswered(correlation="1", summary=standing)))
+    left, polls = [
+        SimpleNamespace(error=lambda: None, offset=lambda: 11, partition=lambda: 0, key=lambda: b"j", value=lambda value=value: value)
+        for value in kept
+    ], itertools.count()
+
+    def poll(_: float) -> Any:
+        assert next(polls) < 10, "it waits for what never comes"
+        return left.pop() if left else None
+
+    since = [TopicPartition("job.events", 0, 12 - len(kept) if kept else OFFSET_END)]
+    reader = SimpleNamespace(poll=poll, assign=lambda where: None, close=lambda: None, offsets_for_times=lambda where, timeout: since)
+    millrace._link.event_partitions, millrace._link.reader, millrace._closed = 1, lambda: reader, threading.Event()
+    millrace._link.marks = lambda reader, where: [(3, 12)]
+    assert [event["type"] for event in millrace.follow("j")] == ["JobAccepted"] * len(kept)
 
 
 def test_an_answer_of_a_later_build_may_say_more() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from millrace.core.states import ENDED_JOB, JobStatus
+from millrace.core.states import ENDED_BY, ENDED_JOB, JobStatus
 
 from .connection import StackOption, connected
 from .options import JobArgument, JsonOption
@@ -331,9 +331,11 @@ def events(
             found = found if follow else iter(sorted(found, key=lambda event: int(event.get("at_ms", 0))))
         else:
             found = millrace.follow(job) if follow else millrace.events(job, history=True, go_on=False)
-            millrace.status(job)  # says so if there is none
+            status = millrace.status(job).status  # says so if there is none
         views: dict[str, View] = {}
+        ended = False
         for event in found:
+            ended = event["type"] in ENDED_BY
             if as_json:
                 print(json.dumps(event, ensure_ascii=False), flush=True)
                 continue
@@ -341,3 +343,5 @@ def events(
             print(f"{when(event['at_ms'])}  {event['job']}  {line}", flush=True)
             if line in ENDED_JOB:
                 views.pop(event["job"])
+        if job is not None and follow and not ended:
+            print(f"job {job} is {status}; not all of its events are kept any more", file=sys.stderr)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.core.messages import client
 from millrace.core.messages.attempts import Fault, ResultRows
 from millrace.core.origins import again
-from millrace.core.states import ENDED_BY, INITIALIZING, JobStatus
+from millrace.core.states import ENDED_BY, ENDED_JOB, INITIALIZING, JobStatus
 
 from . import errors
 from .events import Buffer, Event, Feed, follow_buffer, follow_log, rows_in
@@ -37,6 +37,8 @@ LATE_SHARE = 5  # ... a fifth of a short time-out
 LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
 SHUT_DOWN_S = 60.0  # more than each part is waited for
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
+PUBLISHED_MS = 60_000
+"""An end is stored before its event is published; with this between them, the log has the event if it is kept at all."""
 REJECTED = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate, "busy": errors.Busy}
 
 
@@ -62,7 +64,7 @@ class Job:
         self._rows: ResultRows | None = None  # of its end's event, which carries them if they are few
 
     def events(self) -> Iterator[Event]:
-        """Its events from the first on, as they come; ends with its end."""
+        """Its events from the first on, as they come; ends with its end, or as `Millrace.follow` does."""
         for event in self._events():
             if event["type"] in ENDED_BY:
                 self._rows = rows_in(event)
@@ -355,9 +357,11 @@ class Millrace(Results, Schedules):
             return self._feed
 
     def follow(self, job: str) -> Iterator[Event]:
-        """The job's events from the first on, then as they come; ends with its end. Raises NotFound."""
-        since_ms = self.status(job).accepted_ms
-        return follow_log(self._link, job, since_ms, self._closed)
+        """The job's events from the first on, then as they come; ends with its end. Of a job whose end is not kept any more: those that
+        are. Raises NotFound."""
+        standing = self.status(job)
+        comes = standing.status not in ENDED_JOB or wall_ms() - (standing.ended_ms or 0) < PUBLISHED_MS
+        return follow_log(self._link, job, standing.accepted_ms, self._closed, go_on=comes)
 
     def events(
         self, job: str | None = None, *, history: bool = False, go_on: bool = True, since_ms: int | None = None
