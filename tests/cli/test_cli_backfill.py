@@ -11,7 +11,7 @@ import typer
 
 from millrace.cli import backfill as subject
 from millrace.cli.backfill import Runs, values_of
-from millrace.client import Ending, Invalid, NotFound
+from millrace.client import Ending, Invalid, Millrace, NotFound, Unavailable
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobSummary
 from millrace.edge.graph_file import Loaded, load_graph
@@ -47,6 +47,14 @@ def test_what_is_no_range_is_refused(text: str, says: str) -> None:
 
 class Cluster:
     """Jobs that RUN for two looks, and end as `ends` has it by their value."""
+
+    token = "t"
+
+    def environment_hash(self, env: dict[str, str]) -> str:
+        millrace: Any = object.__new__(Millrace)
+        millrace._token = self.token
+        found: str = millrace.environment_hash(env)
+        return found
 
     def __init__(self, **ends: str) -> None:
         self.ends, self.jobs, self.looks, self.most, self.refused = ends, {}, itertools.count(), 0, set()
@@ -113,6 +121,21 @@ def test_another_graph_makes_other_runs(tmp_path: Path) -> None:
     cluster = Cluster()
     assert runs(cluster, tmp_path, "a").go() == runs(cluster, tmp_path, "a", graph=GRAPH.replace("AS d", "AS day")).go() == 0
     assert len(cluster.jobs) == 2
+
+
+def test_another_variable_makes_other_runs_whose_ids_do_not_tell_it(tmp_path: Path) -> None:
+    cluster, graphs = Cluster(), [GRAPH, f"{GRAPH}env: {{PIN: 1234}}\n", f"{GRAPH}env: {{PIN: 1235}}\n"]
+    for graph in (*graphs, *graphs):
+        assert runs(cluster, tmp_path, "a", graph=graph).go() == 0
+    assert len(cluster.jobs) == 3
+    assert "per-day-a-4e94464f" in cluster.jobs, "without variables an id stays what it was"
+    other = Cluster()
+    other.token = "another"
+    assert runs(other, tmp_path, "a", graph=graphs[1]).go() == 0
+    assert not other.jobs.keys() & cluster.jobs.keys(), "who has no token cannot try likely values"
+    other.token = ""
+    with pytest.raises(Unavailable, match="token is not known"):
+        runs(other, tmp_path, "a", graph=graphs[1]).go()
 
 
 def test_what_runs_already_is_waited_for(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def backfill(
     """Run a graph once for each value of a parameter, a few at a time.
 
     Each run is a job of its own, whose id follows from the graph and the value. So the same command again goes on where it was: what
-    FINISHED or runs is left alone, what FAILED is run again. Another graph, or another parameter, makes other runs.
+    FINISHED or runs is left alone, what FAILED is run again. Another graph, another parameter or another variable makes other runs.
 
     A line for each run that ended goes to stdout: value, job, status. What happens meanwhile is told on stderr. Ctrl-C begins no further
     run, and leaves those alone that run.
@@ -129,9 +129,11 @@ def _numbers(first: str, last: str) -> Numbered | None:
     return int(first), int(last), lambda number: f"{number:0{len(first)}}"
 
 
-def id_of(loaded: Loaded, value: str, parameters: dict[str, str], number: int) -> str:
-    """The id of a run: another one for another graph, other parameters, and each further try (`number`, from 1 on)."""
-    digest = hashlib.sha256(json.dumps([loaded.raw, parameters], sort_keys=True).encode()).hexdigest()[:8]
+def id_of(loaded: Loaded, value: str, parameters: dict[str, str], number: int, env: str = "") -> str:
+    """The id of a run: another one for another graph, other parameters or variables, and each further try (`number`, from 1 on). `env`: a
+    hash of the variables that tells nothing of them, for anybody may read an id."""
+    whole = [loaded.raw, parameters, *([env] if env else [])]
+    digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
     head = re.sub(r"[^A-Za-z0-9]+", "-", f"{loaded.raw.get('name', '')}-{value}").strip("-").lower()[:60].strip("-")
     return f"{head or 'job'}-{digest}{f'.{number}' if number > 1 else ''}"
 
@@ -187,8 +189,9 @@ class Runs:
         loaded, parameters = self.load(value), {**self.parameters, self.name: value}
         if loaded.errors:
             return self._fail(value, "", INVALID, "\n".join(loaded.rendered()))
+        env = self.millrace.environment_hash(loaded.env) if loaded.env else ""
         for number in range(1, ATTEMPTS_MOST):
-            job = id_of(loaded, value, parameters, number)
+            job = id_of(loaded, value, parameters, number, env)
             try:
                 state = self.millrace.status(job).status
             except NotFound:

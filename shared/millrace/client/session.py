@@ -116,6 +116,13 @@ class Session:
             self._upload(each)
         return dict(graph)
 
+    def environment_hash(self, env: Mapping[str, str]) -> str:
+        """Of these variables: the same for the same ones in the same cluster; who does not have its token learns nothing of their values
+        by it. Raises Invalid, Unavailable."""
+        from .environment import environment_module
+
+        return environment_module(env, self._known_token())[0]["sha256"]
+
     def _upload(self, content: Path | bytes) -> None:
         self._call_blobs(lambda blobs: blobs.put_bytes(content) if isinstance(content, bytes) else blobs.put_file(content))
 
@@ -141,11 +148,15 @@ class Session:
         if self._blobs is None:
             from .blobs import BlobClient
 
-            if not self._token:
-                raise errors.Unavailable("the blob server's token is not known: give it, or set MILLRACE_TOKEN")
+            token = self._known_token()
             described = self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)
-            self._blobs = BlobClient(described.url, self._token)
+            self._blobs = BlobClient(described.url, token)
         return self._blobs
+
+    def _known_token(self) -> str:
+        if not self._token:
+            raise errors.Unavailable("the blob server's token is not known: give it, or set MILLRACE_TOKEN")
+        return self._token
 
     def _call_blobs(self, call: Callable[[BlobClient], T]) -> T:
         """Over the known connection; once more over a new one, for the blob server moves with the Dispatcher's leader."""
