@@ -25,6 +25,7 @@ GRAPH = "name: Per day\nparameters: {date: '1970-01-01'}\nvertices:\n  one: {sql
     ("2025-12..2026-02", ["2025-12", "2026-01", "2026-02"]),
     ("8..11", ["8", "9", "10", "11"]),
     ("08..11", ["08", "09", "10", "11"]),
+    ("20260130..20260131", ["20260130", "20260131"]),
     ("2026-01-31..2026-01-31", ["2026-01-31"]),
 ])  # fmt: skip
 def test_a_range_is_its_values_in_their_order(text: str, values: list[str]) -> None:
@@ -36,6 +37,7 @@ def test_a_range_is_its_values_in_their_order(text: str, values: list[str]) -> N
     ("0..10000", "has 10,001 values, and 10,000 may be given at once"),
     ("2026-01..2026-01-31", "is no range"),
     ("2026-13-01..2026-13-02", "is no range"),
+    ("2026-W01-1..2026-W01-3", "is no range"),
     ("..5", "is no range"),
     ("a,,b", "has an empty value, or one twice"),
     ("a,a", "has an empty value, or one twice"),

@@ -33,6 +33,7 @@ PARALLEL_MOST = 100
 ATTEMPTS_MOST = 1000
 LOOK_S = 0.5
 RANGES = "a list (a,b,c), days (2026-01-01..2026-01-31), months (2026-01..2026-12) or numbers (0..23)"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 INVALID = "INVALID"
 
@@ -108,6 +109,8 @@ Numbered = tuple[int, int, Callable[[int], str]]
 
 
 def _days(first: str, last: str) -> Numbered | None:
+    if not _DAY.fullmatch(first) or not _DAY.fullmatch(last):
+        return None  # fromisoformat also reads 20260131, which is a number here
     try:
         low, high = date.fromisoformat(first), date.fromisoformat(last)
     except ValueError:
