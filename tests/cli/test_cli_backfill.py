@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import typer
 
 from millrace.cli import backfill as subject
 from millrace.cli.backfill import Runs, values_of
-from millrace.client import Ending, Invalid, Millrace, NotFound, Unavailable
+from millrace.client import (
+    Busy,
+    Ending,
+    Invalid,
+    Millrace,
+    MillraceError,
+    NotFound,
+    OutcomeUnknown,
+    TooLate,
+    Unavailable,
+)
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobSummary
 from millrace.edge.graph_file import Loaded, load_graph
@@ -51,6 +61,7 @@ class Cluster:
     """Jobs that RUN for two looks, and end as `ends` has it by their value."""
 
     token = "t"
+    refuses: ClassVar[dict[str, list[MillraceError]]] = {}
 
     def environment_hash(self, env: dict[str, str]) -> str:
         millrace: Any = object.__new__(Millrace)
@@ -74,6 +85,8 @@ class Cluster:
         value = parameters["date"]
         if value in self.refused:
             raise Invalid("it is wrong")
+        if self.refuses.get(value):
+            raise self.refuses[value].pop()
         self.jobs[job] = (2, self.ends.get(value, "FINISHED"))
         self.most = max(self.most, sum(left > 0 for left, _ in self.jobs.values()))
 
@@ -162,6 +175,27 @@ def test_a_value_that_the_cluster_refuses_holds_up_no_other(tmp_path: Path, caps
     out, err = capsys.readouterr()
     assert [line.split("\t")[2] for line in out.splitlines()] == ["FINISHED", "INVALID", "FINISHED"]
     assert "INVALID: it is wrong" in err
+
+
+def test_a_value_for_which_the_cluster_has_no_room_yet_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster()
+    cluster.refuses = {"b": [Busy("20000 jobs are live"), Busy("20000 jobs are live")]}
+    assert runs(cluster, tmp_path).go() == 0
+    out, err = capsys.readouterr()
+    assert [line.split("\t")[::2] for line in out.splitlines()] == [[value, "FINISHED"] for value in "abc"]
+    assert err.count("waits: 20000 jobs are live") == 1
+
+
+@pytest.mark.parametrize("failure", [TooLate("its time was up"), OutcomeUnknown("no answer"), Unavailable("no answer")])
+def test_what_is_no_fault_of_the_graph_ends_it_and_the_value_is_not_begun(
+    failure: MillraceError, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster()
+    cluster.refuses = {"b": [failure]}
+    with pytest.raises(type(failure)):
+        runs(cluster, tmp_path).go()
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith("a\t") and "runs that go on: 0; not begun: 2." in err
 
 
 def test_ctrl_c_says_what_goes_on_and_that_the_same_command_does(

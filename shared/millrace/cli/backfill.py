@@ -157,6 +157,8 @@ class Runs:
     finished: int = 0
     failed: list[tuple[str, str, str]] = field(default_factory=list)
     """Value, job, and what became of it."""
+    no_room: str = ""
+    """Why the cluster takes no job now, as it was told last."""
 
     def __post_init__(self) -> None:
         self.waiting = deque(self.values)
@@ -168,11 +170,14 @@ class Runs:
 
         try:
             while self.running or self._may_begin():
-                while self._may_begin() and len(self.running) < self.parallel:
-                    self._begin(self.waiting.popleft())
+                busy = False
+                while self._may_begin() and len(self.running) < self.parallel and not busy:
+                    busy = not self._begin(self.waiting[0])
+                    if not busy:
+                        self.waiting.popleft()  # not before: what fails otherwise than by its graph has not begun
                 for job in list(self.running):
                     self._look(job)
-                if self.running:
+                if self.running or busy:
                     time.sleep(LOOK_S)
         except KeyboardInterrupt:
             self._tell_rest()
@@ -185,13 +190,14 @@ class Runs:
     def _may_begin(self) -> bool:
         return bool(self.waiting) and not (self.stop and self.failed)
 
-    def _begin(self, value: str) -> None:
-        """Submits a run, unless it runs or has FINISHED. One that FAILED before has a next try."""
-        from millrace.client import NotFound, Rejected
+    def _begin(self, value: str) -> bool:
+        """Submits a run, unless it runs or has FINISHED. One that FAILED before has a next try. False: the cluster has no room now."""
+        from millrace.client import Busy, NotFound, Rejected, TooLate
 
         loaded, parameters = self.load(value), {**self.parameters, self.name: value}
         if loaded.errors:
-            return self._fail(value, "", INVALID, "\n".join(loaded.rendered()))
+            self._fail(value, "", INVALID, "\n".join(loaded.rendered()))
+            return True
         env = self.millrace.environment_hash(loaded.env) if loaded.env else ""
         for number in range(1, ATTEMPTS_MOST):
             job = id_of(loaded, value, parameters, number, env)
@@ -201,13 +207,21 @@ class Runs:
                 break
             if state not in (JobStatus.FAILED, JobStatus.CANCELED):
                 self.running[job] = (value, "")
-                return None
+                return True
         try:
             self.millrace.submit(loaded.raw, job, parameters, loaded.uploads, False, loaded.env)
+        except Busy as busy:
+            if self.no_room != str(busy):
+                self.no_room = str(busy)
+                self._tell(value, job, f"waits: {busy}")
+            return False
+        except TooLate:
+            raise
         except Rejected as rejected:
-            return self._fail(value, job, INVALID, str(rejected))
-        self.running[job] = (value, "")
-        return None
+            self._fail(value, job, INVALID, str(rejected))
+            return True
+        self.running[job], self.no_room = (value, ""), ""
+        return True
 
     def _look(self, job: str) -> None:
         value, shown = self.running[job]
