@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from millrace.client import Ending, Job, Millrace, Result, Unavailable
 from millrace.client.events import Buffer
+from millrace.client.files import Files
+from millrace.client.queries import Shown
+from millrace.core.messages.client import JobSummary
 
 ROWS = {"columns": ["a"], "types": ["int"], "rows": [[1]], "truncated": False}
 TOLD, ASKED = Result(["a"], ["int"], [[1]], False), Result(["a"], ["int"], [[2]], False)
@@ -103,6 +107,38 @@ def test_a_file_that_is_no_json_is_named(content: bytes, monkeypatch: pytest.Mon
         with pytest.raises(Unavailable, match="^archives/one on the blob server is damaged: it is no JSON$"):
             monkeypatch.setattr(kept, "_json", lambda path: Millrace._json(kept, path))
             read()
+
+
+class Silent(Cluster):
+    """Its JobMaster does not answer, but for `then`."""
+
+    def __init__(self, *then: Shown, silent: str | None = "job-master/1") -> None:
+        super().__init__()
+        self.silent, self.then, self._closed = silent, list(then), SimpleNamespace(wait=lambda timeout_s: False)
+
+    def show(self, job: str) -> Shown:
+        if self.asked and self.then:
+            return self.then.pop()
+        self.asked.append("show")
+        shown = Shown(JobSummary(job=job, name="n", status="RUNNING", accepted_ms=1), None, None)
+        shown.silent = self.silent
+        return shown
+
+
+def test_what_a_silent_job_master_alone_knows_is_not_said_to_be_nothing() -> None:
+    """`logs` said that the job had written nothing, and `files` that it had left none."""
+    for read in (lambda: Silent().files("one"), lambda: list(Silent().logs("one"))):
+        with pytest.raises(Unavailable, match=r"^job-master/1 does not answer, and nobody else knows what job one ") as failure:
+            read()
+        assert failure.value.silent == "job-master/1"
+    assert (Silent(silent=None).files("one"), list(Silent(silent=None).logs("one"))) == (Files(), []), "it has none yet"
+
+
+def test_who_follows_logs_waits_for_a_silent_job_master() -> None:
+    ended = Shown(JobSummary(job="one", name="n", status="FINISHED", accepted_ms=1), None, None)
+    cluster = Silent(ended)
+    assert list(cluster.logs("one", follow=True)) == []
+    assert cluster.asked == ["show"] and not cluster.then
 
 
 def test_who_waits_for_an_event_goes_on_when_the_client_is_closed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from . import errors, files
 from .files import Files
 from .logs import LogPiece, LogReader
 from .processes import Processes
+from .queries import Shown
 
 LOG_TURN_S = 0.5  # between two looks at logs that are followed
 
@@ -56,9 +57,10 @@ class Results(Processes):
         return Result(whole[0].columns, whole[0].types, rows, any(part.truncated for part in whole))
 
     def files(self, job: str) -> Files:
-        """The files that its attempts left in their folders: of each subtask those of the last attempt that left any. Raises NotFound."""
+        """The files that its attempts left in their folders: of each subtask those of the last attempt that left any. Raises NotFound;
+        Unavailable, also where the JobMaster is silent."""
         found = Files()
-        for where in files.folders(self.show(job).detail):
+        for where in files.folders(self._detailed(job).detail):
             path = f"results/{where[3]}/files.json"
             try:
                 part = files.listed(where, self.file(path))
@@ -69,8 +71,8 @@ class Results(Processes):
 
     def logs(self, job: str, follow: bool = False, every_attempt: bool = False) -> Iterator[LogPiece]:
         """What the attempts of a job wrote: the last attempt of each subtask, or every one. follow: also what comes, until
-        the job's end."""
-        reader = self.log_reader(job, every_attempt or follow)
+        the job's end. Raises NotFound; Unavailable, also where the JobMaster is silent: who follows waits for it."""
+        reader = self._log_reader(job, every_attempt or follow, self.show if follow else self._detailed)
         while True:
             ended = reader.look()
             yield from reader.read()
@@ -95,9 +97,19 @@ class Results(Processes):
 
     def log_reader(self, job: str, every_attempt: bool = True) -> LogReader:
         """Reads on in what the attempts of a job write, whenever it is asked to."""
+        return self._log_reader(job, every_attempt, self.show)
 
+    def _log_reader(self, job: str, every_attempt: bool, show: Callable[[str], Shown]) -> LogReader:
         def described() -> tuple[str, JobDetail | None]:
-            shown = self.show(job)
+            shown = show(job)
             return shown.summary.status, shown.detail
 
         return LogReader(described, self._call_blobs, every_attempt)
+
+    def _detailed(self, job: str) -> Shown:
+        """The job with its attempts, if it has any. Raises Unavailable where only a JobMaster that is silent could tell."""
+        shown = self.show(job)
+        if shown.detail is None and shown.silent is not None:
+            message = f"{shown.silent} does not answer, and nobody else knows what job {job} has left so far; its attempts go on meanwhile"
+            raise errors.Unavailable(message, shown.silent)
+        return shown
