@@ -12,7 +12,7 @@ from millrace.client import Job, Millrace, MillraceError, OutcomeUnknown, Reject
 from millrace.core.messages.audit import Verb
 from millrace.core.messages.client import BlockedHostInfo, RequirementsUpdated, ShutDown
 
-from .access.audit import Recorder
+from .access.audit import Recorder, is_sent_on
 from .access.who import current
 from .threads import Overdue, Threads
 
@@ -49,8 +49,7 @@ UNKNOWN = (NotAnswered, OutcomeUnknown)
 
 def may_be_done(failure: MillraceError) -> bool:
     """Also of what is sent on to a part that is silent, and is done when that is back."""
-    sent_on = isinstance(failure, Unavailable) and failure.silent is not None and not isinstance(failure, NoLeader)
-    return sent_on or isinstance(failure, UNKNOWN)
+    return is_sent_on(failure) or isinstance(failure, UNKNOWN)
 
 
 class NotLoaded(MillraceError):

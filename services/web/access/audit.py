@@ -58,13 +58,19 @@ class Recorder:
             try:
                 answer = command(client)
             except Exception as failure:
-                unknown = isinstance(failure, OutcomeUnknown) or not (isinstance(failure, MillraceError) or hasattr(failure, "status_code"))
+                unknown = isinstance(failure, OutcomeUnknown) or is_sent_on(failure)
+                unknown = unknown or not (isinstance(failure, MillraceError) or hasattr(failure, "status_code"))
                 answered("unknown" if unknown else "refused", str(getattr(failure, "detail", "") or failure))
                 raise
             answered("done", str(getattr(answer, "status", answer if isinstance(answer, str) else "")))
             return answer
 
         return send
+
+
+def is_sent_on(failure: Exception) -> bool:
+    """Whether a part that is silent was asked for it: it may be done when that is back."""
+    return isinstance(failure, Unavailable) and failure.silent not in (None, "dispatcher")
 
 
 def _lost(reason: str) -> None:

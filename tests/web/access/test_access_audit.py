@@ -168,6 +168,7 @@ def test_without_a_login_a_command_does_not_wait_for_its_record(tmp_path: Path) 
 @pytest.mark.parametrize(("failure", "outcome"), [
     (NotFound("there is no job x\nsecond line"), "refused"), (OutcomeUnknown("no answer", "x"), "unknown"),
     (Unavailable("no answer", "dispatcher"), "refused"), (RuntimeError("a bug"), "unknown"),
+    (Unavailable("it was asked and does not answer: it does so when it is back", "resource-manager"), "unknown"),
 ])  # fmt: skip
 def test_what_came_of_it_is_said(scene: Scene, failure: Exception, outcome: str) -> None:
     def fails(job: str) -> str:
