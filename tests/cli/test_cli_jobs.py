@@ -209,6 +209,25 @@ def test_of_a_job_whose_last_events_are_gone_its_end_is_said(monkeypatch: pytest
             assert (len(out.out.splitlines()), out.err) == (len(events), said)
 
 
+@pytest.mark.parametrize("stranger", [
+    {"type": "x"}, {"type": "x", "job": "k"}, {"type": "x", "job": 7, "at_ms": 1}, {"type": "x", "job": "k", "at_ms": "1"},
+    {"type": "x", "job": "k", "at_ms": 10**30}, {"type": "JobStateChanged", "job": "k", "at_ms": 1},
+    {"type": "JobAccepted", "job": "k", "at_ms": 1, "tasks": 7}, {"type": "JobRescaled", "job": "k", "at_ms": 1, "tasks": [{}]},
+    {"type": "AttemptStateChanged", "job": "k", "at_ms": 1, "task": [], "subtask": 0, "attempt": "1", "state": None},
+    {"type": "EdgeSkewed", "job": "k", "at_ms": 1, "edge": {}}, {"type": "JobWaiting", "job": "k", "at_ms": 1, "reason": None},
+])  # fmt: skip
+def test_what_strangers_write_ends_no_list_of_events(
+    stranger: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [stranger, {"type": "JobFinished", "job": "j", "at_ms": 2}]
+    connect(monkeypatch, events=lambda job=None, **_: iter(events), status=lambda job: summary())
+    for words in ((), ("j",), ("-f",)):
+        assert run("events", *words) == 0
+        assert capsys.readouterr().out.splitlines()[-1].endswith("  j  FINISHED")
+    assert run("events", "--json") == 0
+    assert sorted(map(str, events)) == sorted(str(json.loads(line)) for line in capsys.readouterr().out.splitlines())
+
+
 # show
 
 

@@ -328,7 +328,7 @@ def events(
     with connected(stack) as millrace, _or_refused(millrace, job or ""):
         if job is None:
             found = millrace.events(history=not follow, go_on=follow)
-            found = found if follow else iter(sorted(found, key=lambda event: int(event.get("at_ms", 0))))
+            found = found if follow else iter(sorted(found, key=lambda event: event["at_ms"] if _is_fact(event) else 0))
         else:
             found = millrace.follow(job) if follow else millrace.events(job, history=True, go_on=False)
             status = millrace.status(job).status  # says so if there is none
@@ -339,9 +339,17 @@ def events(
             if as_json:
                 print(json.dumps(event, ensure_ascii=False), flush=True)
                 continue
+            if not _is_fact(event):
+                continue
             line = views.setdefault(event["job"], View(event["job"])).add(event) or event["type"]
             print(f"{when(event['at_ms'])}  {event['job']}  {line}", flush=True)
             if line in ENDED_JOB:
                 views.pop(event["job"])
         if job is not None and follow and not ended:
             print(f"job {job} is {status}; not all of its events are kept any more", file=sys.stderr)
+
+
+def _is_fact(event: dict[str, Any]) -> bool:
+    """Whether it can be told: strangers write what they like to the topic."""
+    at_ms = event.get("at_ms")
+    return isinstance(event.get("job"), str) and isinstance(at_ms, int) and 0 <= at_ms < 1 << 43

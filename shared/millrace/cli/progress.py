@@ -51,7 +51,13 @@ class View:
     uneven: str | None = None  # the edge that was told of last
 
     def add(self, event: Event) -> str | None:
-        """Takes an event in; the line that tells it (None: nothing worth a line)."""
+        """Takes an event in; the line that tells it. None: nothing worth a line, as of what is none: strangers write what they like."""
+        try:
+            return self._add(event)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def _add(self, event: Event) -> str | None:
         kind = event["type"]
         if kind == "JobAccepted":
             self.parallelism = {task["task"]: task["parallelism"] for task in event["tasks"]} | self.parallelism
