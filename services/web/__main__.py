@@ -31,6 +31,7 @@ from millrace.runtime.inspection import Inspector
 from millrace.runtime.service import read_topology, store_of
 from millrace.runtime.signals import on_stop
 
+from . import parcel
 from .access.audit import Recorder
 from .access.guard import login_of
 from .access.tokens import BadTokens
@@ -83,6 +84,7 @@ def main() -> int:
     except BadTokens as bad:
         store.close()
         return _ends(str(bad))
+    parcel.sweep(f"{settings.kafka_bootstrap} {settings.instance}")
     app, view = make(settings, topology)
     following = Following(view, places(topology), kafka.ends)
     following.start()

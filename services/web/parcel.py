@@ -5,6 +5,7 @@ It is put into a folder of its own and loaded as the command line loads it. So b
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 import tempfile
@@ -71,6 +72,7 @@ CONTENT: dict[str, Any] = {
 Load = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Does something that blocks, elsewhere."""
 
+_prefix = "millrace-web-"
 _under_way = 0
 _loading = threading.Semaphore(LOADED_MOST)
 
@@ -192,7 +194,15 @@ async def receive(request: Request, parameters: Sequence[str], load: Load) -> Pa
 
 def _empty() -> Parcel:
     """Its folder is not made yet."""
-    return Parcel(Path(tempfile.gettempdir()) / f"millrace-web-{secrets.token_hex(8)}")
+    return Parcel(Path(tempfile.gettempdir()) / f"{_prefix}{secrets.token_hex(8)}")
+
+
+def sweep(process: str) -> None:
+    """Deletes the folders of the process that had this name before, if it was killed. Those that come are this one's."""
+    global _prefix
+    _prefix = f"millrace-web-{hashlib.sha256(process.encode()).hexdigest()[:12]}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{_prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 async def _multipart(request: Request, parameters: Sequence[str], load: Load) -> Parcel:

@@ -316,6 +316,20 @@ def test_a_body_that_is_not_read_in_time_is_said_not_to_be_sent(
     assert [job for job, _ in cluster.submitted] == ["j"]
 
 
+def test_what_a_killed_process_has_left_is_deleted_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parcel, "_prefix", "")
+    parcel.sweep("kafka:1 web-2")
+    other = parcel._empty()
+    parcel.sweep("kafka:1 web-1")
+    killed = parcel._empty()
+    for each in (other, killed):
+        each.folder.mkdir()
+        (each.folder / "graph.yaml").touch()
+    parcel.sweep("kafka:1 web-1")
+    assert (killed.folder.exists(), other.folder.exists()) == (False, True)
+    other.close()
+
+
 def test_what_is_put_down_too_late_is_deleted(web: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.web.commands.LOAD_S", 0.05)
     write, answered, written = Path.write_bytes, threading.Event(), threading.Event()
