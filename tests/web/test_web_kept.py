@@ -257,6 +257,31 @@ def test_an_id_that_is_none(scene: Scene, id: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["place"]) == (400, ["Last-Event-ID"])
 
 
+def test_an_id_names_no_logs_of_attempts_that_are_not_followed_any_more(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many restarts who connected again was refused: the id of its last event named more logs than a stream has."""
+    monkeypatch.setattr("services.web.api.logs.LOOK_S", 0.001)
+    path = "/api/v1/streams/jobs/j/logs"
+
+    async def run() -> None:
+        scene.write(b"a")
+        gone = json.dumps({f"a/0/{number}/stdout": 1 for number in range(100, 163)})
+        async with Follower(scene.app, path, gone) as follower:
+            events = follower.events()
+            assert (await anext(events))[1]["text"] == "a"
+            assert json.loads(follower.id or "") == {"a/0/1/stdout": 1}
+            of = detail("RUNNING", 2)
+            [task] = of.tasks
+            [subtask] = task.subtasks
+            last = subtask.model_copy(update={"logs": subtask.logs[-1:]})
+            scene.asked.detail = of.model_copy(update={"tasks": [task.model_copy(update={"subtasks": [last]})]})
+            scene.write(b"again", attempt=2)
+            tell(scene.view, scene.story, lambda: attempt(scene.story, "j", "RUNNING", number=2))
+            assert (await anext(events))[1]["text"] == "again"
+            assert json.loads(follower.id or "") == {"a/0/2/stdout": 5}
+
+    asyncio.run(run())
+
+
 def test_more_logs_than_one_stream_has_are_to_be_chosen_from(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.web.api.logs.FOLLOWED_MOST", 3)
     scene.asked.detail = detail("RUNNING", 2)

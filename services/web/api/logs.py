@@ -110,11 +110,12 @@ async def _events(
     """Who reads slowly keeps one piece; the rest stays in storage. `comes`: the tables do not have the job yet."""
     known, idle, quiet = _standing(view, job, comes), 0, 0
     read_out: set[str] = set()  # of those that are over, until it is asked anew which there are
+    offsets = _of_those(offsets, logs)
     while True:
         steps = 1 if idle < SLOW_FROM else SLOW
         idle, quiet, passed_over = idle + 1, quiet + steps, False
         for each in logs:
-            key = f"{each.task}/{each.subtask}/{each.attempt}/{each.stream}"
+            key = _key(each)
             if key in read_out:
                 passed_over = True
                 continue
@@ -144,6 +145,7 @@ async def _events(
             read_out.clear()
             try:
                 logs, known = await wanted(), now
+                offsets = _of_those(offsets, logs)
             except (Refusal, MillraceError) as failure:
                 if now is None or isinstance(failure, Refusal):
                     yield _trouble(failure.detail if isinstance(failure, Refusal) else str(failure))
@@ -155,6 +157,16 @@ async def _events(
             quiet = 0
             yield ": nothing new\n\n"
         await asyncio.sleep(LOOK_S * steps)
+
+
+def _key(log: Log) -> str:
+    return f"{log.task}/{log.subtask}/{log.attempt}/{log.stream}"
+
+
+def _of_those(offsets: dict[str, int], logs: list[Log]) -> dict[str, int]:
+    """Without those of attempts that are gone: an id has no more of them than a stream has logs."""
+    keys = {_key(each) for each in logs}
+    return {key: offset for key, offset in offsets.items() if key in keys}
 
 
 def _trouble(detail: str) -> str:
