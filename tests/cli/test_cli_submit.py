@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -280,6 +281,27 @@ def test_ctrl_c_before_the_answer_names_the_job(sent: Client, graph: Path, capsy
     sent.answer = KeyboardInterrupt()
     assert run("submit", "--wait", graph) == Exit.INTERRUPTED
     job = sent.given[0][1]
+    assert capsys.readouterr().err == f"\nit is not known whether job {job} was accepted; ask: millrace show {job}\n"
+
+
+@pytest.mark.parametrize("words", [
+    ("run-again", "old"), ("repair", "old"), ("schedule", "run", "old"), ("run-again", "old", "--job", "mine"),
+])  # fmt: skip
+def test_ctrl_c_before_the_answer_names_the_job_of_every_submission(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[str] = []
+
+    def send(of: Any, job: str | None, *_: Any, **__: Any) -> Any:
+        given.append(str(job))
+        raise KeyboardInterrupt
+
+    client = SimpleNamespace(graph_of=lambda job, repair=False: {"name": "nightly"}, submit=send, repair=send, run_schedule=send)
+    for module in ("again", "repair", "schedules"):
+        monkeypatch.setattr(sys.modules[f"millrace.cli.{module}"], "connected", lambda stack: nullcontext(client))
+    assert run(*words) == Exit.INTERRUPTED
+    [job] = given
+    assert job == "mine" if "mine" in words else job.startswith("old-" if words[0] == "schedule" else "nightly-")
     assert capsys.readouterr().err == f"\nit is not known whether job {job} was accepted; ask: millrace show {job}\n"
 
 

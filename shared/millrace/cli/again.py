@@ -6,7 +6,7 @@ import typer
 
 from .connection import StackOption, connected
 from .options import FollowOption, JobArgument, NewJobOption, QuietOption
-from .submit import follow
+from .submit import follow, named_at_ctrl_c
 
 
 def run_again(
@@ -28,7 +28,9 @@ def run_again(
 
     with connected(stack) as millrace:
         graph = millrace.graph_of(job)
-        accepted = millrace.submit(graph, new or new_id(str(graph.get("name", ""))), watch=wait)
+        new = new or new_id(str(graph.get("name", "")))
+        with named_at_ctrl_c(new):
+            accepted = millrace.submit(graph, new, watch=wait)
         if not wait:
             typer.echo(accepted.id)
             return

@@ -12,10 +12,9 @@ from millrace.core.origins import again
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .options import FollowOption, JobArgument, NewJobOption, QuietOption, pairs
-from .submit import GRAPH_SUFFIXES, check_loaded, follow, send
+from .submit import GRAPH_SUFFIXES, check_loaded, follow, named_at_ctrl_c, send
 
 if TYPE_CHECKING:
-    from millrace.client import Job, Millrace
     from millrace.edge.graph_file import Loaded
 
 
@@ -64,13 +63,17 @@ def repair(
     missing = [path for path in replacing.values() if not path.is_file()]
     if missing:
         raise typer.BadParameter(f"{missing[0]} is no file")
+    from millrace.client import new_id
+
     with connected(stack) as millrace:
         if loaded is not None:
             millrace.graph_of(job, repair=True)  # no such job, or one that lives: said in one way, whatever is given
             accepted, of = send(millrace, loaded, parameters, new, wait), loaded.raw
         else:
             of = millrace.graph_of(job, repair=True)
-            accepted = _stored(millrace, job, new, replacing, keep_changed, wait)
+            new = new or new_id(str(of.get("name", "")))
+            with named_at_ctrl_c(new):
+                accepted = millrace.repair(job, new, files=replacing, keep_changed=keep_changed, watch=wait)
         if not wait:
             typer.echo(accepted.id)
             return
@@ -84,7 +87,3 @@ def _loaded(graph: Path, parameters: dict[str, str], env: dict[str, str], job: s
     check_loaded(loaded)
     loaded.raw = again(loaded.raw, job, repair=True, keep_changed=keep_changed)
     return loaded
-
-
-def _stored(millrace: Millrace, job: str, new: str | None, files: dict[str, Path], keep_changed: bool, wait: bool) -> Job:
-    return millrace.repair(job, new, files=files, keep_changed=keep_changed, watch=wait)

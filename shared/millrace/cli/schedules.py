@@ -15,7 +15,7 @@ from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
 from .options import FollowOption, JsonOption, NewJobOption, QuietOption, pairs
-from .submit import GRAPH_SUFFIXES, check_loaded, follow, print_problems
+from .submit import GRAPH_SUFFIXES, check_loaded, follow, named_at_ctrl_c, print_problems
 from .words import minute
 
 if TYPE_CHECKING:
@@ -193,8 +193,12 @@ def run(
 
     millrace schedule run nightly --wait
     """
+    from millrace.client import new_id
+
+    job = job or new_id(name)
     with connected(stack) as millrace:
-        accepted = millrace.run_schedule(name, job, wait)
+        with named_at_ctrl_c(job):
+            accepted = millrace.run_schedule(name, job, wait)
         if not wait:
             typer.echo(accepted.id)
             return

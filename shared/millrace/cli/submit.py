@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,23 +168,31 @@ def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: st
     """Submits what was loaded; what the cluster finds wrong with it is printed, and ends the command."""
     from millrace.client import Rejected, new_id
 
-    job = job or new_id(str(loaded.raw["name"]))  # chosen here, so that Ctrl-C before the answer can name it
+    job = job or new_id(str(loaded.raw["name"]))
+    trace = os.environ.get(VARIABLE), os.environ.get(STATE_VARIABLE)
     try:
-        trace = os.environ.get(VARIABLE), os.environ.get(STATE_VARIABLE)
-        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env, *trace)
+        with named_at_ctrl_c(job):
+            accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env, *trace)
     except Rejected as rejected:
         if rejected.problems:
             print_problems(loaded, rejected.problems)
             raise typer.Exit(Exit.INVALID) from None
-        raise
-    except KeyboardInterrupt:
-        print(f"\nit is not known whether job {job} was accepted; ask: millrace show {job}", file=sys.stderr)
         raise
     rendered = loaded.rendered()
     for line in (loaded.render(_problem(each, warning=True)) for each in accepted.warnings):
         if line not in rendered:  # what the cluster alone has found
             print(line, file=sys.stderr)
     return accepted
+
+
+@contextmanager
+def named_at_ctrl_c(job: str) -> Iterator[None]:
+    """While a submission is answered. Its id is chosen before, so that who does not wait for the answer can ask for it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nit is not known whether job {job} was accepted; ask: millrace show {job}", file=sys.stderr)
+        raise
 
 
 def follow(
