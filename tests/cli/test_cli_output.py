@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +93,44 @@ def test_a_scripts_output_is_shown_as_it_comes_and_then_where_it_is_kept(
     assert said.out == "rows 5\nno end", "stdout is what the script wrote to it, and nothing else"
     lines = [line.split("job-1  ")[-1] for line in said.err.splitlines()]
     assert lines == ["main[0] RUNNING", "a warning", "FINISHED", "what it wrote: millrace logs job-1"]
+
+
+@pytest.mark.parametrize(("stored", "code", "said"), [
+    ({"main": {"spark_app": {"script": "etl.py"}}}, 3, ["exit code 3 is the script's own"]),
+    ({"main": {"spark_app": {"script": "etl.py"}}, "more": {"sql": "SELECT 1"}}, Exit.FAILED, []), (None, Exit.FAILED, []),
+])  # fmt: skip
+def test_a_schedules_run_that_is_waited_for_is_followed_as_a_submission(
+    stored: Any, code: int, said: list[str], client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its graph is the cluster's, which tells it when the job has ended."""
+    monkeypatch.setattr("millrace.cli.schedules.connected", lambda stack: client)
+    failed = {"type": "JobFailed", "cause": {"message": "SystemExit: 3", "exit_code": 3}, "archive": "archives/j"}
+    follow(client, Reader(piece(b"rows 5\n")), RUNNING, failed)
+
+    def archive(path: str) -> Any:
+        if stored is None:
+            raise Unavailable("the blob server does not answer")
+        return SimpleNamespace(graph={"vertices": stored}, detail=None)
+
+    client.run_schedule, client.archive = lambda name, job, watch: client.answer, archive
+    assert run("schedule", "run", "nightly", "--wait") == code
+    out = capsys.readouterr()
+    assert out.out == "rows 5\n"
+    ends = ["failed: SystemExit: 3", "what it wrote: millrace logs job-1", *said]
+    assert out.err.splitlines()[-len(ends):] == ends
+
+
+def test_of_a_schedules_queries_alone_it_is_not_said_where_their_output_is(
+    client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("millrace.cli.schedules.connected", lambda stack: client)
+    client.answer, client.log_reader = Followed({**FINISHED, "archive": "archives/j"}), lambda job: Reader(Unavailable("no token"))
+    client.run_schedule = lambda name, job, watch: client.answer
+    client.archive = lambda path: SimpleNamespace(graph={"vertices": {"one": {"sql": "SELECT 7 AS a"}}}, detail=None)
+    assert run("schedule", "run", "nightly", "--wait") == 0
+    out = capsys.readouterr()
+    assert [line.rstrip() for line in out.out.splitlines()] == ["a", "7"]
+    assert [line.split("job-1  ")[-1] for line in out.err.splitlines()] == ["FINISHED"]
 
 
 def test_of_several_attempts_it_is_told_whose_output_it_is(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -201,13 +201,13 @@ def follow(
     """Shows progress until the end; the exit code that tells it.
 
     - lives_on: the stack stays, so that the job can be asked about later.
-    - graph: its vertices that run a user's own code have their output shown."""
+    - graph: its vertices that run a user's own code have their output shown. None: it is the cluster's, and is read at the job's end."""
     from millrace.client import MillraceError
 
     from .progress import show_progress
 
     option = "" if stack == "default" else f" --stack {stack}"
-    output = None if quiet else _output(millrace, job, graph or {})
+    output = None if quiet else _output(millrace, job, graph)
     try:
         ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id), output, quiet)
     except KeyboardInterrupt:
@@ -219,6 +219,9 @@ def follow(
         ask = f"ask: millrace show {job.id}{option}"
         print(f"job {job.id} was accepted, and it is not known how it goes on ({failure}); {ask}", file=sys.stderr)
         return Exit.UNKNOWN
+    if graph is None:
+        graph = _stored(millrace, ending)
+        output = output if _runs_code(graph) else None
     if output is not None and output.trouble:
         print(f"not all that it wrote is shown: {output.trouble}", file=sys.stderr)
     failed = ending.status == JobStatus.FAILED
@@ -226,14 +229,24 @@ def follow(
         _print_cause(ending.cause)
     if lives_on and (failed or output is not None):
         print(f"what it wrote: millrace logs {job.id}{option}", file=sys.stderr)
-    if _runs_code(graph or {}):
+    if _runs_code(graph):
         _print_files(millrace, job.id, ending)
     if failed:
-        return _script_exit(ending.cause, graph or {}) or Exit.FAILED
+        return _script_exit(ending.cause, graph) or Exit.FAILED
     if ending.status == JobStatus.CANCELED:
         return Exit.CANCELED
     _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}" if lives_on else None)
     return Exit.FINISHED
+
+
+def _stored(millrace: Millrace, ending: End) -> dict[str, Any]:
+    """The graph of a job that ended; of one whose archive cannot be read it is empty."""
+    from millrace.client import MillraceError
+
+    try:
+        return millrace.archive(ending.archive).graph if ending.archive else {}
+    except MillraceError:
+        return {}
 
 
 def _print_files(millrace: Millrace, job: str, ending: End) -> None:
@@ -271,13 +284,13 @@ def _print_rows(millrace: Millrace, job: str, ending: End, more: str | None) -> 
         print(f"the result cannot be shown now: {failure}", file=sys.stderr)
 
 
-def _output(millrace: Millrace, job: Job, graph: dict[str, Any]) -> LiveOutput | None:
-    """For a job that runs code that may write something."""
-    if not _runs_code(graph):
+def _output(millrace: Millrace, job: Job, graph: dict[str, Any] | None) -> LiveOutput | None:
+    """For a job that runs code that may write something, as far as that is known."""
+    if graph is not None and not _runs_code(graph):
         return None
     from .output import LiveOutput
 
-    return LiveOutput(millrace.log_reader(job.id), alone=len(graph["vertices"]) == 1)
+    return LiveOutput(millrace.log_reader(job.id), alone=graph is not None and len(graph["vertices"]) == 1)
 
 
 def _runs_code(graph: dict[str, Any]) -> bool:
