@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from millrace.cli.app import app, guarded
+from millrace.core.jobgraph.model import DEFAULT_LIMITS
 
 ROOT = Path(__file__).parents[2]
 GRAPH = {"name": "x", "vertices": {"a": {"sql": "SELECT 1"}}}
@@ -95,6 +96,17 @@ def test_records_one_a_line_of_any_topic(capsys: pytest.CaptureFixture[str], tmp
         f"{file}: not JSON: Expecting value at line 10, column 10",
         "6 problems",
     ]
+
+
+def test_a_line_far_below_is_checked_by_its_own_size_and_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It was checked with a line end for each line above: slower and slower, and too large for a record at last."""
+    file, above = tmp_path / "records.jsonl", DEFAULT_LIMITS.input_bytes
+    right, wrong = {"type": "CancelJob", "version": 1, "job": "x"}, {"type": "CancelJob", "version": 1, "job": 7}
+    file.write_text("\n" * above + "\n".join([json.dumps(right), json.dumps(wrong), '{"type": ']))
+    assert run(capsys, str(file)) == (2, [f"{file}: line {above + 1}: CancelJob of job x: valid"], [
+        f"{file}:{above + 2}:37: job: Input should be a valid string, not 7",
+        f"{file}: not JSON: Expecting value at line {above + 3}, column 10", "2 problems",
+    ])  # fmt: skip
 
 
 def test_a_graph_is_checked_as_the_dispatcher_checks_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

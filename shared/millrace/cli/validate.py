@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def _checked(file: str, parameters: dict[str, str]) -> Iterator[tuple[str, Loade
             yield "nothing", Loaded(path, problems=[Problem((), f"{file} holds no record")])
         for above, line in enumerate(data.splitlines()):
             if line.strip():
-                what, loaded = check_record(path, b"\n" * above + line)  # so that places are those of the file
+                what, loaded = check_record(path, line, above)
                 yield f"line {above + 1}: {what}", loaded
     elif path.suffix in YAML or (file != "-" and _is_graph(data)):
         yield "a job graph", check_graph_file(path, parameters)
@@ -113,8 +114,8 @@ def check_graph_file(path: Path, parameters: dict[str, str]) -> Loaded:
     return loaded
 
 
-def check_record(path: Path, data: bytes) -> tuple[str, Loaded]:
-    """(what the record is, all that is wrong with it), as its reader would find it."""
+def check_record(path: Path, data: bytes, above: int = 0) -> tuple[str, Loaded]:
+    """(what the record is, all that is wrong with it), as its reader would find it. `above`: it is one line, behind so many others."""
     from millrace.core.jobgraph.parse import Refused, parse_json
     from millrace.core.jobgraph.problems import Problem
     from millrace.edge.graph_file import Loaded
@@ -123,9 +124,10 @@ def check_record(path: Path, data: bytes) -> tuple[str, Loaded]:
     try:
         raw = parse_json(data)
     except Refused as refused:
-        return "nothing", Loaded(path, problems=[Problem((), f"{path}: {refused}")])
+        reason = re.sub(r"(?<= at line )1(?=, column \d+$)", str(above + 1), str(refused)) if above else str(refused)
+        return "nothing", Loaded(path, problems=[Problem((), f"{path}: {reason}")])
     what, problems = _of_value(raw, data)
-    return what, Loaded(path, problems=problems, document=read_yaml(data.decode()))
+    return what, Loaded(path, problems=problems, document=read_yaml(data.decode()).moved(above))
 
 
 def _of_value(raw: Any, data: bytes) -> tuple[str, list[Problem]]:

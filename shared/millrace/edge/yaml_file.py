@@ -7,7 +7,7 @@ and 1.10 stays 1.10.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -44,6 +44,14 @@ class Document:
         while place not in self.keys and place:
             place = place[:-1]
         return self.keys.get(place, (1, 1))
+
+    def moved(self, lines: int) -> Document:
+        """As what stands behind so many lines of a longer text."""
+        keys, values, blocks = (
+            {place: (line + lines, column) for place, (line, column) in where.items()} for where in (self.keys, self.values, self.blocks)
+        )
+        texts = {place: (line + lines, indent) for place, (line, indent) in self.texts.items()}
+        return replace(self, keys=keys, values=values, blocks=blocks, texts=texts)
 
 
 def read_yaml(text: str, limits: Limits = DEFAULT_LIMITS) -> Document:
