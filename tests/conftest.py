@@ -7,10 +7,12 @@ import functools
 import gc
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -181,6 +183,21 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     server = EtcdServer(tmp_path_factory.mktemp("etcd"))
     with server:
         yield server
+
+
+@pytest.fixture
+def of_no_root(tmp_path: Path) -> Iterator[Path]:
+    """A folder of a user who may not do everything, whom this process is meanwhile."""
+    if os.geteuid() != 0:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory() as folder:  # those of pytest are root's own
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(0)
 
 
 @pytest.fixture

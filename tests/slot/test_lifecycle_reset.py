@@ -114,6 +114,11 @@ LEFT = {
         "sc.parallelize(range(4), 4).map(lambda x: setattr(__import__('os'), 'mine', x)).collect()",
         "sc.parallelize(range(4), 4).map(lambda x: hasattr(__import__('os'), 'mine')).collect()",
     ),
+    "file that a Python worker wrote": (
+        "def write(_): open('of_a_worker.py', 'w').close(); __import__('os').makedirs('of/a'); __import__('os').chmod('of', 0o500)\n"
+        "sc.parallelize([0], 1).foreach(write)",
+        "sc.parallelize([0], 1).map(lambda _: sorted(__import__('os').listdir())).first()",
+    ),
     "accumulator": ("a = sc.accumulator(0); sc.range(9).foreach(a.add)", "spark.range(1).count()"),
 }
 

@@ -18,7 +18,7 @@ from .conf import MASTER, is_remote
 from .config import SlotConfig
 
 JAVA_MINIMUM = 17
-TEMPORARY = "tmp"
+CWD, TEMPORARY = "cwd", "tmp"
 
 _LOG4J = """\
 status = error
@@ -181,7 +181,7 @@ def spark_conf(config: SlotConfig, static_conf: dict[str, str], folder: str) -> 
 
 def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: list[str]) -> None:
     """Writes log4j2.properties and spark.properties (readable by the owner: a configuration may hold secrets)."""
-    for name in ("local", "cwd", TEMPORARY):
+    for name in ("local", CWD, TEMPORARY):
         os.makedirs(os.path.join(folder, name), mode=0o700, exist_ok=True)
     log4j = os.path.join(folder, "log4j2.properties")
     with open(log4j, "w") as file:

@@ -69,7 +69,7 @@ class Control:
         folder = os.path.join(self._folder, "warming")
         rounds = self._warming_rounds if self._context._jsc.sc().isLocal() else 0  # executors elsewhere serve others, too
         self._warming = Warming(steps(SparkSession(self._context, self._new_session({})), folder) * rounds, folder)
-        self._baseline = Baseline(self._gateway, self._context._jsc)
+        self._baseline = Baseline(self._gateway, self._context._jsc, os.path.join(self._folder, jvm.CWD))
         self._own_warehouses = self._context.getConf().get(jvm.WAREHOUSE) == jvm.warehouse(self._folder)
         self._prepare()
         if self._session.sql("SELECT 1").collect()[0].getInt(0) != 1:

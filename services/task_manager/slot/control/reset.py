@@ -9,11 +9,11 @@ from __future__ import annotations
 import gc
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 from ..common.config import MODULES_FOLDER
+from ..common.folders import remove
 from ..common.jvm import WAREHOUSE
 
 # Threads that serve the gateway have the JVM's default names. A thread of the pool is renamed when its task is over.
@@ -39,10 +39,10 @@ def _items(scala_set: Any) -> Iterator[Any]:
 class Baseline:
     """What the JVM was like before any attempt; ``restore`` makes it so again.
 
-    ``local``: whether tasks run in this JVM. ``scala_context``: the JVM's SparkContext.
+    ``cwd``: the JVM's own. ``local``: whether tasks run in this JVM. ``scala_context``: the JVM's SparkContext.
     """
 
-    def __init__(self, gateway: Any, jsc: Any) -> None:
+    def __init__(self, gateway: Any, jsc: Any, cwd: str) -> None:
         # Not above: a host checks that its Python has Py4J after it has imported this.
         from py4j.java_gateway import JavaObject
         from py4j.protocol import DEFAULT_JVM_ID
@@ -75,6 +75,7 @@ class Baseline:
         self._loggers = jvm.org.apache.logging.log4j.LogManager.getContext(False)
         self._files = jvm.org.apache.spark.SparkFiles.getRootDirectory()
         self._local_dir = os.path.dirname(self._files)
+        self._cwd = cwd
         self._none = getattr(getattr(jvm, "scala.None$"), "MODULE$")
         server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
         self._bindings = server.getGateway().getBindings().keySet()
@@ -93,7 +94,7 @@ class Baseline:
         self._level = self._loggers.getRootLogger().getLevel()
         self._logger_count = self._loggers.getConfiguration().getLoggers().size()
         self._jars = self.scala_context.addedJars().toString()
-        self._own_folders = set(os.listdir(self._local_dir))
+        self._own_folders, self._own_files = set(os.listdir(self._local_dir)), set(os.listdir(self._cwd))
         self._threads = set(_CONNECTION.findall(self._thread_names()))
 
     def living(self, closely: bool = False) -> str:
@@ -138,7 +139,7 @@ class Baseline:
             return "a file was sent to the executors"
         self._bindings.retainAll(self._java.asJava(self._utils.stringToSeq(",".join(self._own_references()))))
         self.clear_storage()
-        self._restore_added_files()
+        self._restore_files()
         self._restore_settings()
         self._restore_logging()
         for listener in self._others(self._bus.listeners(), self._listeners):
@@ -202,21 +203,18 @@ class Baseline:
         uris = sc.listFiles().mkString("\n").split("\n") + sc.listArchives().mkString("\n").split("\n")
         return [uri.rpartition("/")[2] for uri in uris if uri]
 
-    def _restore_added_files(self) -> None:
+    def _restore_files(self) -> None:
+        """Those that were added, and those that Python workers wrote by relative paths: where they lie, workers look first for modules.
+        Raises OSError where one stays."""
         if not self.local:
             for name in self._added():
                 self._file_server.removeFile(name)
         self.scala_context.addedArchives().clear()
         self.scala_context.addedFiles().clear()
-        for folder, kept in ((self._files, ()), (self._local_dir, self._own_folders)):
+        for folder, kept in ((self._files, ()), (self._local_dir, self._own_folders), (self._cwd, self._own_files)):
             for name in os.listdir(folder):
-                path = os.path.join(folder, name)
-                if name in kept:
-                    continue
-                if os.path.isdir(path) and not os.path.islink(path):
-                    shutil.rmtree(path)
-                else:
-                    os.unlink(path)
+                if name not in kept:
+                    remove(os.path.join(folder, name))
 
     def _restore_settings(self) -> None:
         if not self._system.getProperties().equals(self._properties):

@@ -80,7 +80,7 @@ class Driver:
             stdin=self._stdin[1],
             stdout=self._pipe.fd_in,
             stderr=subprocess.STDOUT,
-            cwd=os.path.join(self._folder, "cwd"),
+            cwd=os.path.join(self._folder, jvm.CWD),
             env=jvm.environment(spark_home, java, self._folder, self._conn_info),
             preexec_fn=lambda: procs.lead_a_group(parent),
         )

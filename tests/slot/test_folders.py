@@ -1,0 +1,63 @@
+"""What attempts left in a folder is removed, whatever it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from services.task_manager.slot.common.folders import remove, why_kept
+
+
+def test_what_nobody_may_write_or_look_at_is_removed(of_no_root: Path) -> None:
+    folder = of_no_root / "work"
+    for name, mode in (("read-only", 0o555), ("closed", 0o000), ("inner/read-only", 0o500)):
+        (folder / name / "deeper").mkdir(parents=True)
+        (folder / name / "deeper/file").write_text("of a job")
+        (folder / name / "deeper").chmod(mode)
+        (folder / name).chmod(mode)
+    (folder / "inner").chmod(0o555)
+    folder.chmod(0o555)
+    remove(str(folder))
+    assert list(of_no_root.iterdir()) == []
+    remove(str(folder))
+
+
+def test_what_links_lead_to_stays_as_it_is(of_no_root: Path) -> None:
+    others = of_no_root / "others"
+    others.mkdir()
+    (others / "file").write_text("precious")
+    others.chmod(0o555)
+    work = of_no_root / "work"
+    work.mkdir()
+    (work / "link").symlink_to(others)
+    (of_no_root / "top").symlink_to(others)
+    for each in (work, of_no_root / "top"):
+        remove(str(each))
+    assert os.listdir(of_no_root) == ["others"] and (others / "file").read_text() == "precious"
+    assert stat.S_IMODE(others.stat().st_mode) == 0o555
+    others.chmod(0o700)
+
+
+def test_a_folder_is_removed_however_deep_it_is(tmp_path: Path) -> None:
+    deep = str(tmp_path / "work")
+    for _ in range(1050):
+        os.mkdir(deep)
+        deep += "/d"
+    remove(str(tmp_path / "work"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nobody else may give a file away")
+def test_of_what_is_another_users_goes_what_may(of_no_root: Path) -> None:
+    theirs = of_no_root / "work/theirs"
+    theirs.mkdir(parents=True)
+    (theirs / "file").write_text("")
+    (of_no_root / "work/ours").write_text("")
+    os.seteuid(0)
+    os.chown(theirs, 0, 0)
+    os.seteuid(65534)
+    assert why_kept(str(of_no_root / "work")).startswith("[Errno 13] Permission denied: ")
+    assert os.listdir(of_no_root / "work") == ["theirs"]
