@@ -119,6 +119,10 @@ LEFT = {
         "sc.parallelize([0], 1).foreach(write)",
         "sc.parallelize([0], 1).map(lambda _: sorted(__import__('os').listdir())).first()",
     ),
+    "file system with settings": (
+        "opened().close(); sc._jsc.hadoopConfiguration().set('my.token', 'hush'); opened()",
+        "opened().getConf().get('my.token')",
+    ),
     "accumulator": ("a = sc.accumulator(0); sc.range(9).foreach(a.add)", "spark.range(1).count()"),
 }
 
@@ -143,6 +147,9 @@ def tried(f):
 def can_import(name):
     import importlib.util
     return importlib.util.find_spec(name) is not None
+def opened():
+    settings = jvm.org.apache.hadoop.conf.Configuration(sc._jsc.hadoopConfiguration())
+    return jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("http://of.nobody/"), settings)
 def look():
     return json.loads(json.dumps(LOOK))
 """

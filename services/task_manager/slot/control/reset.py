@@ -77,6 +77,8 @@ class Baseline:
         self._local_dir = os.path.dirname(self._files)
         self._cwd = cwd
         self._none = getattr(getattr(jvm, "scala.None$"), "MODULE$")
+        cache = self._field(jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem"), "CACHE", None)
+        self._file_systems = self._field(cache.getClass(), "map", cache)
         server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
         self._bindings = server.getGateway().getBindings().keySet()
         self._fixed_references = [key for key in self._each(self._bindings) if not _OBJECT.match(key)]
@@ -96,6 +98,7 @@ class Baseline:
         self._jars = self.scala_context.addedJars().toString()
         self._own_folders, self._own_files = set(os.listdir(self._local_dir)), set(os.listdir(self._cwd))
         self._threads = set(_CONNECTION.findall(self._thread_names()))
+        self._own_file_systems = self._maps(self._file_systems)
 
     def living(self, closely: bool = False) -> str:
         """What of an attempt runs in the JVM, or "". ``closely`` looks at stacks (50 ms) where names are not proof."""
@@ -141,6 +144,7 @@ class Baseline:
         self.clear_storage()
         self._restore_files()
         self._restore_settings()
+        self._close_file_systems()
         self._restore_logging()
         for listener in self._others(self._bus.listeners(), self._listeners):
             self._bus.removeListener(listener)
@@ -183,9 +187,7 @@ class Baseline:
         Spark gives no way to it, so its table is taken as it lies. The thread that each entry has would stay for ever, and with it the
         environment of an attempt that is gone: it waits, and ends when it is interrupted.
         """
-        field = self._env.getClass().getDeclaredField("pythonWorkers")
-        field.setAccessible(True)
-        daemons = field.get(self._env)
+        daemons = self._field(self._env.getClass(), "pythonWorkers", self._env)
         watched = set()
         for pair in _items(daemons):
             pair._2().stop()
@@ -196,6 +198,22 @@ class Baseline:
             for thread in self._each(self._all_threads.findThreadsByName(name)):
                 thread.setUncaughtExceptionHandler(silent)
                 thread.interrupt()
+
+    def _close_file_systems(self) -> None:
+        """Those that Hadoop keeps: whoever opens `s3a://bucket` next would get the attempt's, with its keys. What it was to delete at the
+        JVM's end goes now. Hadoop itself closes all of them or none, and the slot's own event log may be written to one."""
+        if not self._file_systems.equals(self._own_file_systems):
+            opened = self._maps(self._file_systems)
+            opened.entrySet().removeAll(self._own_file_systems.entrySet())
+            for each in self._each(_values(opened)):
+                each.close()
+
+    @staticmethod
+    def _field(of: Any, name: str, where: Any) -> Any:
+        """The value of a field of the Java class ``of`` that is not public."""
+        field = of.getDeclaredField(name)
+        field.setAccessible(True)
+        return field.get(where)
 
     def _added(self) -> list[str]:
         """The names of the files and archives that were added to the context."""
