@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -17,7 +19,7 @@ from millrace.core.faults import INFRASTRUCTURE, class_of
 from millrace.core.messages.attempts import Fault
 from services.task_manager.slot.common import faults, procs
 from services.task_manager.slot.common.config import Dirs, SlotConfig
-from services.task_manager.slot.host import ending
+from services.task_manager.slot.host import ending, life
 from services.task_manager.slot.host.attempts import OrderedAttempt
 from services.task_manager.slot.host.children import ChildLost
 from services.task_manager.slot.host.driver import DriverLost
@@ -237,3 +239,32 @@ def test_no_attempt_that_ran_can_have_its_job_wait_for_storage_without_end(condi
     assert ending.failure(faults.FAILED << 8, attempt, None) == {**forged, "condition": None}
     attempt.refused = forged  # this one has run no code of a user
     assert ending.failure(faults.FAILED << 8, attempt, None) == forged
+
+
+def test_a_folder_that_cannot_be_removed_breaks_no_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function made one as another user where a JVM had been started: no later JVM of the slot had a folder."""
+    made: list[str] = []
+
+    class Started:
+        def __init__(self, config: Any, children: Any, folder: str, conf: Any) -> None:
+            made.append(folder)
+
+        def launch(self, *_: Any) -> None:
+            os.mkdir(made[-1])
+
+    def not_ours(path: str, **_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    async def launch() -> None:
+        scene = Scene(tmp_path)
+        scene.host.launch()
+        assert os.listdir(made[0]) == []
+        with monkeypatch.context() as patch:
+            patch.setattr("os.rmdir", not_ours)
+            scene.host.launch()
+        assert all(map(os.path.isdir, made)), "it stays, and the next JVM has another"
+        scene.host.launch()
+        assert list(map(os.path.isdir, made)) == [False, False, True], "it goes as soon as it may"
+
+    monkeypatch.setattr(life, "Driver", Started)
+    asyncio.run(launch())

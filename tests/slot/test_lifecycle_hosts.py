@@ -92,7 +92,8 @@ def test_a_slot_whose_folder_cannot_be_made_raises(tmp_path: Path) -> None:
 
 
 def test_a_slot_that_cannot_write_to_its_folder_says_so(tmp_path: Path) -> None:
-    (tmp_path / "driver-1").touch()
+    (tmp_path / "jvm.log").touch()
+    (tmp_path / "jvm.log.1").mkdir()
     broken, gone = events_of(SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable))
     assert broken["reason"].startswith(f"The slot cannot use its folder {tmp_path}: ")
     assert broken["hint"].startswith("Free space")

@@ -289,7 +289,7 @@ def test_an_attempt_has_its_files_and_no_path_to_the_cache(tmp_path: Path) -> No
     launch(world, "j/0-t/0/1", ("a.py", "py"))
     blobs = Path(world.slot.dirs[2])
     assert (blobs / SHA).read_bytes() == DATA and blobs.stat().st_mode & 0o777 == 0o700
-    assert blobs.parent.name == "attempts" and world.slots.blobs.held().used == 1
+    assert blobs.parent.parent.name == "attempts" and world.slots.blobs.held().used == 1
     world.slot.killed()
     world.go()
     assert not blobs.exists() and world.slots.blobs.held() == Held(1, len(DATA), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -320,6 +321,41 @@ def test_a_start_clears_what_an_earlier_process_left(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     World(tmp_path)
     assert not left.exists()
+
+
+def test_what_an_attempt_made_read_only_is_no_other_jobs(of_no_root: Path) -> None:
+    """It outlived its attempt, and the first one of the next process worked beside it and stored it as its own."""
+    world = World(of_no_root)
+    world.launch()
+    made = Path(world.slot.dirs[0], "of-a-job")
+    made.mkdir()
+    (made / "customers.csv").write_text("secret")
+    made.chmod(0o555)
+    world.slot.start()
+    world.slot.end("failed", error={"kind": "user"})
+    world.go()
+    assert not made.parent.exists()
+
+
+def test_what_cannot_be_removed_is_in_no_way_of_the_next_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a folder that a script made as another user."""
+
+    def not_ours(path: str, **_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("os.rmdir", not_ours)
+    monkeypatch.setattr("os.unlink", not_ours)
+    world.launch()
+    Path(world.slot.dirs[0], "customers.csv").write_text("secret")
+    world.slot.start()
+    world.slot.end("failed", error={"kind": "user"})
+    world.go()
+    after = World(world.folder)
+    after.launch("j/0-t/0/2")
+    after.slot.start()
+    after.slot.end("finished", report={})
+    end = next(fact for fact in after.told() if isinstance(fact, AttemptEnded))
+    assert end.report.json_value() == {} and list(Path(after.slot.dirs[0]).iterdir()) == []
 
 
 def test_files_that_an_attempt_left_are_told_with_its_end(world: World) -> None:

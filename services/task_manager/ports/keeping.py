@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from millrace.io.storage.store import BadName, Damaged, NameTaken, NotFound, Sto
 
 from ..kept_files import Keep, keep_files
 from ..slot.common.faults import NOT_WRITABLE, OF_DISKS
+from ..slot.common.folders import why_kept
 from .reports import UNREADABLE, Unfit, check_size, checked
 
 RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
@@ -153,7 +153,8 @@ class Keeping:
             self._upload_from(folder, effect.folder)
         except (OSError, StorageError) as failure:
             log.warning("the logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
-        shutil.rmtree(folder, ignore_errors=True)
+        if why := why_kept(str(folder)):
+            log.warning("the logs of an attempt cannot be removed here", attempt=effect.attempt, reason=why)
 
     def _upload_from(self, folder: Path, name_there: str) -> None:
         for name in ("stdout", "stderr"):

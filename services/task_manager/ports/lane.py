@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from millrace.io.storage.store import Storage, StorageError
 from ..slot import wire
 from ..slot.attempt_wire import AttemptSpec
 from ..slot.common import left
+from ..slot.common.folders import why_kept
 from ..traces import AttemptTraces
 from .blob_cache import BlobCache
 from .keeping import Ending, Folders, Keeping
@@ -91,7 +91,8 @@ class Shared:
     def clear(self, effect: LaunchAttempt, folders: Folders) -> None:
         """Nothing of an ended attempt is used any more."""
         for folder in (folders.work, folders.files):
-            shutil.rmtree(folder, ignore_errors=True)
+            if why := why_kept(str(folder)):
+                log.warning("what an attempt left cannot be removed", attempt=effect.attempt, reason=why)
         if effect.spec.modules:
             self.blobs.release(effect.attempt)
 

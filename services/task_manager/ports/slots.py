@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import FindAnswer, KillAttempt, LaunchAttempt, OrderAttempt
@@ -17,6 +19,7 @@ from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
 from ..slot.client import end_left_over
+from ..slot.common.folders import why_kept
 from ..traces import AttemptTraces
 from .blob_cache import BlobCache, CacheLimits
 from .inspecting import Inspecting
@@ -27,6 +30,8 @@ from .spark_work import SparkWork
 
 KEEP = Keep()
 CACHE = CacheLimits()
+
+log = structlog.get_logger("slots")
 
 
 class Slots:
@@ -51,17 +56,19 @@ class Slots:
         `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans. `settings`: what the
         process runs with."""
         self._folder = folder
+        life = os.urandom(4).hex()  # what an earlier process could not remove is in no new attempt's way
+        attempts, logs = folder / "attempts" / life, folder / "logs" / life
         self.blobs = BlobCache(folder / "blobs", storage, cache, later or _later)
         self.work = SparkWork()
         self._shared = Shared(
             factory,
             on_fact,
-            folder / "attempts",
-            folder / "logs",
+            attempts,
+            logs,
             folder / "findings",
             self.blobs,
             storage,
-            Keeping(storage, folder / "logs", keep),
+            Keeping(storage, logs, keep),
             ProgressReports(on_fact, later or _later),
             self.work,
             submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
@@ -76,9 +83,9 @@ class Slots:
         end_left_over(self._folder / "slots")
         attempts, logs = self._shared.attempts, self._shared.logs
         for folder in (attempts, logs):
-            shutil.rmtree(folder, ignore_errors=True)
-        for folder in (attempts, logs):
-            folder.mkdir(parents=True, exist_ok=True)
+            if why := why_kept(str(folder.parent)):
+                log.warning("what earlier attempts left cannot be removed", reason=why)
+            folder.mkdir(parents=True)
         self.blobs.start()
         for lane in self._lanes:
             lane.start()

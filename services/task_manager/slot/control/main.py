@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from .. import wire
 from ..common import attach, jvm
+from ..common.folders import remove
 from ..common.training import steps
 from .quiet import Workers, quiet_down
 from .reset import Baseline
@@ -86,7 +86,7 @@ class Control:
             why = self._workers.not_to_be_kept(had_variables)
             reason = None if why is None or self._end_daemons() else why
         if reason is None:
-            shutil.rmtree(self._warehouse(), ignore_errors=True)
+            remove(self._warehouse())
             self._prepare()
         return reason
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from ..common import jvm, procs
 from ..common.attach import Known
 from ..common.conf import MASTER, is_remote
 from ..common.config import SlotConfig
+from ..common.folders import why_kept
 from ..control import main as control
 from .children import Child, ChildLost, Children, Spare
 from .output import CappedLog, Pipe
@@ -69,7 +69,6 @@ class Driver:
 
     def launch(self, java: str, spark_home: str, options: list[str]) -> None:
         """Starts the JVM's process."""
-        shutil.rmtree(self._folder, ignore_errors=True)
         os.makedirs(self._folder, mode=0o700)
         conf = jvm.spark_conf(self._config, self._static_conf, self._folder)
         jvm.write_files(self._config, conf, self._folder, options)
@@ -249,4 +248,5 @@ class Driver:
         self._pipe.drain()
         self._pipe.close()
         self.log.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if why := why_kept(self._folder):
+            print(f"what was left in a JVM's folder cannot be removed: {why}", file=sys.stderr)

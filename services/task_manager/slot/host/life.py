@@ -19,6 +19,7 @@ from ..common.attach import APP_NAME
 from ..common.conf import MASTER, classify_conf, is_remote
 from ..common.config import Dirs, SlotConfig
 from ..common.faults import JVM_LOST, fault, not_ready
+from ..common.folders import why_kept
 from . import archive
 from .attempts import Attempts, OrderedAttempt
 from .channel import ENDED, AttemptChannel
@@ -34,6 +35,7 @@ _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
 _OWN_LOG_BYTES = 4 << 20
 _NAMES_CHARS = 300
+_DRIVER = "driver-"
 _FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
 
 
@@ -48,16 +50,17 @@ class Host:
         self._children = Children(asyncio.get_running_loop())
         self.attempts = Attempts()
         self._looks = Looks(self._children, out.send)
-        self._drivers = 0
         self._archive = archive.Archive(config, java, spark_home)
         self._foreign: set[int] = set()
         """What attempts left running that this user may not end; each is reported once."""
 
     def launch(self, static_conf: dict[str, str] | None = None) -> Driver:
         """A driver whose JVM is being started. Raises Broken."""
-        self._drivers += 1
-        folder = os.path.join(self._config.folder, f"driver-{self._drivers}")
+        folder = os.path.join(self._config.folder, _DRIVER + os.urandom(4).hex())
         try:
+            for name in os.listdir(self._config.folder):  # of JVMs that no longer live; what cannot be removed is in nobody's way
+                if name.startswith(_DRIVER):
+                    why_kept(os.path.join(self._config.folder, name))
             driver = Driver(self._config, self._children, folder, static_conf or {})
             driver.launch(self._java, self._spark_home, self._archive.options())
         except OSError as error:
