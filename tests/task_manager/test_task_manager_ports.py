@@ -176,6 +176,50 @@ def test_an_attempt_that_is_killed_while_it_is_prepared_is_never_run(world: Worl
     assert world.slot.attempt is None
 
 
+def with_a_module(world: World, attempt: str) -> str:
+    """Launches an attempt with a file of its own, which storage has; its hash."""
+    data = attempt.encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    world.storage.put_new(blob_path("j", "ac", sha256), data)
+    world.launch(attempt, modules=[{"name": "a.py", "sha256": sha256, "kind": "py"}])
+    return sha256
+
+
+def test_an_attempt_that_is_killed_while_its_files_are_fetched_ends_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job was canceled when storage answered, and its slot was held until then."""
+    give, seen = world.slots.blobs.give, []
+
+    def killed_meanwhile(*args: Any) -> None:
+        world.slots.kill(KillAttempt(slot=0, attempt=ATTEMPT, why="canceled"))
+        seen.extend(world.told())
+        give(*args)
+
+    monkeypatch.setattr(world.slots.blobs, "give", killed_meanwhile)
+    with_a_module(world, ATTEMPT)
+    world.go()
+    assert seen == [ended("killed", error={"kind": "killed", "retryable": False, "message": "canceled"}), READY]
+    assert world.told() == [] and world.slot.attempt is None and not world.work
+    assert list((world.folder / "tm/attempts").glob("*/*")) == [] and world.slots.blobs.held().used == 0
+    monkeypatch.undo()
+    with_a_module(world, "j/0-t/0/2")
+    world.slots.kill(KillAttempt(slot=0, attempt="j/0-t/0/2", why="canceled"))
+    world.go()
+    assert world.slots.blobs.held() == (1, len(ATTEMPT), 0), "nothing is fetched for one that has ended"
+
+
+def test_an_attempt_that_has_ended_is_not_made_ready_in_the_folders_of_the_next(world: World) -> None:
+    """Its turn came late, when its slot had ended and begun anew: it took the next one's folders, which cleared or failed that."""
+    with_a_module(world, "j/0-t/0/1")
+    late = world.work.pop()
+    world.slot.gone()
+    world.timers.pop()[1]()
+    sha256 = with_a_module(world, "j/0-t/0/2")
+    late()
+    world.go()
+    assert world.slot.attempt == "j/0-t/0/2"
+    assert [path.name for path in Path(world.slot.dirs[2]).iterdir()] == [sha256]
+
+
 def test_an_attempt_that_runs_is_killed_by_its_slot(world: World) -> None:
     world.launch()
     world.go()

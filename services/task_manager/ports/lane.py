@@ -13,6 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from millrace.core.faults import fault, infrastructure
+from millrace.core.messages.attempts import AttemptSpec
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.core.messages.processes import JvmStatus
@@ -28,7 +29,7 @@ from millrace.core.messages.slots import (
 from millrace.io.storage.store import Storage, StorageError
 
 from ..slot import wire
-from ..slot.attempt_wire import AttemptSpec
+from ..slot.attempt_wire import AttemptSpec as SlotSpec
 from ..slot.common import left
 from ..slot.common.folders import why_kept
 from ..traces import AttemptTraces
@@ -105,9 +106,8 @@ class Lane:
         self._lock = threading.RLock()  # a simulated slot answers while it is given an order
         self._process: SlotPort | None = None
         self._effect: LaunchAttempt | None = None  # the attempt that was launched and has not ended
-        self._ordered = False  # the process has the order to run it
+        self._ordered = False  # the process has the order to run it; before, nothing of it lives
         self._running = False  # the process reported that it runs
-        self._killed: str | None = None  # why it is to be killed, where that came before the order
         self._unanswered: dict[str, OnStatus] = {}  # by its question to the process; orders that have no answer yet
         self._looks: dict[str, OnLook] = {}  # the same of looks at the JVM
         self._broken = False
@@ -128,22 +128,24 @@ class Lane:
             self._process.close()
 
     def launch(self, effect: LaunchAttempt) -> None:
+        name = f"{self._number}-{next(self._count)}"
+        folders = Folders(self._shared.attempts / name, self._shared.logs / name, self._shared.attempts / f"{name}.files")
         with self._lock:
-            self._effect, self._ordered, self._running, self._killed = effect, False, False, None
-            name = f"{self._number}-{next(self._count)}"  # before anything of the attempt can end
-            self._folders = Folders(self._shared.attempts / name, self._shared.logs / name, self._shared.attempts / f"{name}.files")
+            self._effect, self._folders, self._ordered, self._running = effect, folders, False, False
         if effect.spec.modules:
             self._shared.blobs.hold(effect.attempt, _files_of(effect))
-            self._shared.submit(lambda: self._prepare(effect))
+            self._shared.submit(lambda: self._prepare(effect, folders))
         else:
-            self._prepare(effect)  # no file is touched here: what the attempt starts with takes no turn of another thread
+            self._prepare(effect, folders)  # no file is touched here: what the attempt starts with takes no turn of another thread
 
     def kill(self, effect: KillAttempt) -> None:
         with self._lock:
-            if self._effect is None or self._effect.attempt != effect.attempt:
+            launched = self._effect
+            if launched is None or launched.attempt != effect.attempt:
                 return
-            if not self._ordered:
-                self._killed = effect.why
+            if not self._ordered:  # it ends now: what makes it ready may wait for storage
+                killed = Ending("killed", error=fault("killed", effect.why))
+                self._end(launched, killed, reusable=self._process is not None)
             elif self._process is not None:
                 self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why, "within_ms": effect.within_ms})
 
@@ -225,45 +227,49 @@ class Lane:
 
     # preparing, on a thread of its own where there is something to fetch
 
-    def _prepare(self, effect: LaunchAttempt) -> None:
-        folders = self._folders
+    def _prepare(self, effect: LaunchAttempt, folders: Folders) -> None:
+        """Makes an attempt ready and orders it. It may end before: then nothing is done for it any more, and what was done is cleared."""
+        ending, reusable = Ending("failed", error=infrastructure("the slot's process is being started again")), False
         try:
-            self._folders = folders = replace(folders, log=self._shared.keeping.log_folder(effect, folders.log))
-            traces = self._shared.traces
-            spec = effect.spec if traces is None else traces.given(effect)
-            if files := _files_of(effect):
-                folders.files.mkdir(mode=0o700, parents=True)
-            for sha256 in files:
-                self._shared.blobs.give(spec.job, effect.acceptance, sha256, folders.files / sha256)
-            for module in spec.modules:
-                if module.kind == "env":
-                    given = variables(self._shared.storage, spec.job, effect.acceptance, module.sha256)
-                    spec = spec.model_copy(update={"env": {**spec.env, **given}})
+            spec, folders = self._made_ready(effect, folders)
+            if self._order_to_run(effect, spec, folders):
+                return
         except (OSError, StorageError) as error:
-            self._end(effect, Ending("failed", error=self._shared.keeping.unprepared(error)))
-            return
+            ending, reusable = Ending("failed", error=self._shared.keeping.unprepared(error)), True
         except Exception as error:  # a spec that makes no sense must not hold the slot for ever
             log.exception("an attempt cannot be prepared", attempt=effect.attempt)
-            self._end(effect, Ending("failed", error=infrastructure(f"{type(error).__name__}: {error}")))
-            return
+            ending, reusable = Ending("failed", error=infrastructure(f"{type(error).__name__}: {error}")), True
+        self._end(effect, ending, reusable=reusable)
+        self._shared.submit(lambda: self._shared.clear(effect, folders))
+
+    def _made_ready(self, effect: LaunchAttempt, folders: Folders) -> tuple[AttemptSpec, Folders]:
+        folders = replace(folders, log=self._shared.keeping.log_folder(effect, folders.log))
+        traces = self._shared.traces
+        spec = effect.spec if traces is None else traces.given(effect)
+        if files := _files_of(effect):
+            folders.files.mkdir(mode=0o700, parents=True)
+        for sha256 in files:
+            if self._effect is effect:
+                self._shared.blobs.give(spec.job, effect.acceptance, sha256, folders.files / sha256)
+        for module in spec.modules:
+            if module.kind == "env" and self._effect is effect:
+                given = variables(self._shared.storage, spec.job, effect.acceptance, module.sha256)
+                spec = spec.model_copy(update={"env": {**spec.env, **given}})
+        return spec, folders
+
+    def _order_to_run(self, effect: LaunchAttempt, spec: AttemptSpec, folders: Folders) -> bool:
+        """Whether the slot's process has the order now."""
         with self._lock:
-            if self._effect is not effect:
-                return
-            why = self._killed
-            if why is None and self._process is not None:
-                self._ordered = True
-                dirs: wire.RunDirs = {
-                    "work": str(folders.work), "log": str(folders.log), "blobs": str(folders.files),
-                    "findings": str(self._shared.findings), "mark": self._shared.keeping.mark,
-                }  # fmt: skip
-                order: wire.Run = {"do": "run", "attempt": effect.attempt, "spec": cast(AttemptSpec, spec.json_value()), "dirs": dirs}
-                self._process.order(order)
-                return
-        if why is None:
-            again = infrastructure("the slot's process is being started again")
-            self._end(effect, Ending("failed", error=again), reusable=False)
-        else:
-            self._end(effect, Ending("killed", error=fault("killed", why)))
+            if self._effect is not effect or self._process is None:
+                return False
+            self._folders, self._ordered = folders, True
+            dirs: wire.RunDirs = {
+                "work": str(folders.work), "log": str(folders.log), "blobs": str(folders.files),
+                "findings": str(self._shared.findings), "mark": self._shared.keeping.mark,
+            }  # fmt: skip
+            order: wire.Run = {"do": "run", "attempt": effect.attempt, "spec": cast(SlotSpec, spec.json_value()), "dirs": dirs}
+            self._process.order(order)
+            return True
 
     # what the process sends, on its thread
 
@@ -340,9 +346,9 @@ class Lane:
             if self._effect is not effect:
                 return
             self._effect = None
-            never_ran = not self._running
+            folders, ordered, never_ran = self._folders, self._ordered, not self._running
         self._shared.progress.drop(self._number)
-        folders, traces = self._folders, self._shared.traces
+        traces = self._shared.traces
         noted = b"" if traces is None else left.spark(str(folders.log))
         kept = self._shared.keeping.keep(effect, ending, folders)
         outcome = kept.report or kept.error
@@ -355,7 +361,8 @@ class Lane:
             self._report(SlotReady(slot=self._number))
         if traces is not None:
             self._shared.submit(lambda: traces.ended(effect, noted))
-        self._shared.submit(lambda: self._shared.clear(effect, folders))
+        if ordered:  # else it is still made ready: whoever does that clears what it made
+            self._shared.submit(lambda: self._shared.clear(effect, folders))
 
     def _report(self, body: Body) -> None:
         self._shared.on_fact(body)

@@ -71,7 +71,8 @@ class Slots:
             Keeping(storage, logs, keep),
             ProgressReports(on_fact, later or _later),
             self.work,
-            submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
+            # Two a slot: what fetches files for an attempt may wait for storage after that was canceled, while the slot has the next one.
+            submit or ThreadPoolExecutor(min(2 * count, 64), thread_name_prefix="attempts").submit,
             later or _later,
             traces,
         )
