@@ -355,6 +355,16 @@ def test_an_own_jvm_of_an_attempt_replaces_nothing(world: World) -> None:
     assert world.told() == [SlotReplacing(slot=0, reason="old")]
 
 
+def test_a_slot_whose_jvm_made_way_for_an_attempts_own_is_not_ready_when_that_does_not_start(world: World) -> None:
+    world.launch()
+    world.slot.replace("settings of its own", ATTEMPT)
+    world.slot.end("failed", error={"kind": "jvm"})
+    assert [type(each) for each in world.told()] == [AttemptEnded], "its own JVM is started anew, and is ready then"
+    world.launch("j/0-t/0/2")
+    world.slots.kill(KillAttempt(slot=0, attempt="j/0-t/0/2", why="canceled"))
+    assert [type(each) for each in world.told()] == [AttemptEnded, SlotReady]
+
+
 def test_closing_ends_the_slots_and_starts_none_again(world: World) -> None:
     world.slots.close(5)
     assert world.slot.closed and world.timers == [] and world.told() == []

@@ -108,6 +108,7 @@ class Lane:
         self._effect: LaunchAttempt | None = None  # the attempt that was launched and has not ended
         self._ordered = False  # the process has the order to run it; before, nothing of it lives
         self._running = False  # the process reported that it runs
+        self._apart = False  # the slot's JVM has ended for that of the attempt, and is started anew when this has ended
         self._unanswered: dict[str, OnStatus] = {}  # by its question to the process; orders that have no answer yet
         self._looks: dict[str, OnLook] = {}  # the same of looks at the JVM
         self._broken = False
@@ -131,7 +132,7 @@ class Lane:
         name = f"{self._number}-{next(self._count)}"
         folders = Folders(self._shared.attempts / name, self._shared.logs / name, self._shared.attempts / f"{name}.files")
         with self._lock:
-            self._effect, self._folders, self._ordered, self._running = effect, folders, False, False
+            self._effect, self._folders, self._ordered, self._running, self._apart = effect, folders, False, False, False
         if effect.spec.modules:
             self._shared.blobs.hold(effect.attempt, _files_of(effect))
             self._shared.submit(lambda: self._prepare(effect, folders))
@@ -300,7 +301,8 @@ class Lane:
         elif event["is"] == "looked":
             self._seen(event["question"], event["jvm"], event["threads"], event["no_answer"])
         elif event["is"] == "replacing":
-            if not event["attempt"]:  # else it is the attempt's own JVM
+            self._apart = bool(event["attempt"])
+            if not self._apart:
                 self._report(SlotReplacing(slot=self._number, reason=event["reason"]))
         elif event["is"] == "broken":
             self._break(" ".join(filter(None, (event["reason"], event["hint"]))))
@@ -346,7 +348,7 @@ class Lane:
             if self._effect is not effect:
                 return
             self._effect = None
-            folders, ordered, never_ran = self._folders, self._ordered, not self._running
+            folders, ordered, untouched = self._folders, self._ordered, not (self._running or self._apart)
         self._shared.progress.drop(self._number)
         traces = self._shared.traces
         noted = b"" if traces is None else left.spark(str(folders.log))
@@ -356,7 +358,7 @@ class Lane:
         self._report(AttemptEnded(
             slot=self._number, attempt=effect.attempt, status=kept.status, report=kept.report, error=kept.error
         ))  # fmt: skip
-        if never_ran and reusable:
+        if untouched and reusable:
             # It may have ended before the process took it: then no reset follows, and no event that the slot is ready.
             self._report(SlotReady(slot=self._number))
         if traces is not None:
