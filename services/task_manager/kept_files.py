@@ -42,9 +42,10 @@ class _Found:
     bytes: int = 0
 
     def leave_out(self, name: str, why: str) -> None:
+        """A byte of a name that is no UTF-8 becomes a question mark: no page and no message could be written with it."""
         self.left_out_in_all += 1
         if len(self.left_out) < LEFT_OUT_LISTED:
-            self.left_out.append({"name": name[:255], "why": why})
+            self.left_out.append({"name": name[:255].encode("utf-8", "replace").decode(), "why": why})
 
 
 def keep_files(work: str, modules: Sequence[ModuleSpec], storage: Storage, folder: str, keep: Keep) -> dict[str, Any] | None:  # [R30]
@@ -131,7 +132,7 @@ def _keep_one(
             found.kept.append({"name": name, "bytes": written})
             found.bytes += written
     except BadName:
-        found.leave_out(name.encode("utf-8", "replace").decode(), "storage takes no such name")
+        found.leave_out(name, "storage takes no such name")
     except (OSError, StorageError) as error:
         found.leave_out(name, f"it could not be stored: {error}")
     finally:

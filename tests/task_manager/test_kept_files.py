@@ -135,11 +135,13 @@ def test_folders_that_are_too_deep_and_names_that_storage_refuses_are_told(work:
     (deep / "f").write_text("")
     (work / "new\nline").write_text("")
     os.close(os.open(os.fsencode(work) + b"/\xff", os.O_CREAT | os.O_WRONLY))
+    os.symlink("a", os.fsencode(work) + b"/\xfe")  # which is left out before storage is asked
     _, listed, _ = kept(work)
     assert listed["files"] == []
     assert [each["why"].partition(" than")[0] for each in listed["left_out"]] == [
-        "it is deeper", "storage takes no such name", "storage takes no such name"
+        "it is deeper", "storage takes no such name", "it is a link", "storage takes no such name"
     ]  # fmt: skip
+    assert [each["name"] for each in listed["left_out"][1:]] == ["new\nline", "?", "?"], "a page is written in UTF-8"
 
 
 def test_a_storage_that_fails_costs_the_files_and_says_so(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
