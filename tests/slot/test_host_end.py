@@ -19,6 +19,8 @@ from services.task_manager.slot import client
 from services.task_manager.slot.common import procs
 from services.task_manager.slot.common.config import SlotConfig
 from services.task_manager.slot.host.children import Child, ChildLost, Children
+from services.task_manager.slot.host.driver import Driver
+from services.task_manager.slot.host.output import Pipe
 from tests.slot.lifecycle import PATIENCE_S, lives, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -168,3 +170,23 @@ def test_the_end_of_a_child_that_is_killed_with_others_is_noticed(monkeypatch: p
         assert await asyncio.wait_for(exited, PATIENCE_S) == signal.SIGKILL
 
     asyncio.run(kill())
+
+
+def test_nobody_who_has_the_number_of_an_ended_jvm_is_killed_in_its_place(tmp_path: Path) -> None:
+    async def close() -> None:
+        loop = asyncio.get_running_loop()
+        jvm = Driver(SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable), Children(loop), str(tmp_path / "jvm"), {})
+        jvm.pid, jvm.exited = os.getpid(), loop.create_future()
+        jvm.exited.set_result(0)
+        jvm._stdin, jvm._pipe = os.pipe()[::-1], Pipe(lambda data: None)
+        os.close(jvm._stdin[1])
+        jvm._pipe.close_in()
+        loop.add_reader(jvm._pipe.fd, jvm._pump)
+        await jvm.close()
+
+    with subprocess.Popen(["sleep", "3600"]) as others:
+        try:
+            asyncio.run(close())
+            assert lives(others.pid)
+        finally:
+            others.kill()

@@ -241,7 +241,8 @@ class Driver:
             self._control.close()
         if self._pipe.fd < 0:
             return
-        procs.kill([*([] if self.exited.done() else [self.pid]), *procs.below(self.pid)])
+        if not self.exited.done():  # else its number may be another's, and what it left is the host's own
+            procs.kill([self.pid, *procs.below(self.pid)])
         await asyncio.wait({self.exited}, timeout=5)
         os.close(self._stdin[0])
         asyncio.get_running_loop().remove_reader(self._pipe.fd)
