@@ -97,17 +97,24 @@ class Copier:  # [R2], [R30]
     ) -> None:
         self._bus, self._intake, self._term, self._marks, self._trial = bus, intake, term, marks, trial
         self._came = came
-        self._log = bus.log_id(TOPIC)
+        first, end = bus.offsets(TOPIC, 0)
+        self._place = place = marks.place(bus.log_id(TOPIC), term.folded)
+        self._log = place.log
+        if marks.is_short(place, end):
+            raise self._lost(f"it ends at {end}, and was read up to {place.known}")
         self._prev = self.mark
         self.flying: deque[int] = deque()  # offsets copied and not seen folded
         self._refused = 0  # records in a row that were no requests
-        first, end = bus.offsets(TOPIC, 0)
         if 0 <= self.mark < first - 1:
             log.error("requests were deleted before they were read", first=self.mark + 1, last=first - 1)
-        start = max(self.mark + 1, first)
+        behind = place.behind
+        if place.stamp_ms and behind > self.mark:  # nothing is folded yet under this name: the log may have been cut once more
+            behind = min(behind, bus.offset_after(TOPIC, 0, place.stamp_ms) - 1)
+        start = max(behind + 1, first)
         begun = marks.begin(self._log, term.epoch, start, waits=start < end)
         self._decided = begun.decided
         self._next = start
+        self._last = self._stamp_of(first) if not begun.in_vain else None
         self._why, self._try_to = "", -1  # why, and up to where, it is read in a process of its own
         self._reader: Reader | None = None
         if begun.in_vain and start < end:
@@ -120,9 +127,16 @@ class Copier:  # [R2], [R30]
         folded = self._term.folded
         return folded.client_mark if folded.client_log == self._log else -1
 
+    def _stamp_of(self, first: int) -> tuple[int, int] | None:
+        """(offset, stamp) of the last request that is folded, if both are known and it is still there: it is read once more."""
+        offset, stamp_ms, _ = self._term.folded.client_stamp
+        return (offset, stamp_ms) if stamp_ms and first <= offset == self._next - 1 == self.mark else None
+
     def copy(self, patience_ms: int) -> bool:
         """Copies what is there and fits; waits `patience_ms` for a first one. False: too many are not folded yet."""
         mark = self.mark
+        if mark >= self._next:  # by a port before: the log may have lost its end since
+            raise Unavailable(f"requests up to {mark} are folded, and this port has not read them")
         while self.flying and self.flying[0] <= mark:
             self.flying.popleft()
         room = IN_FLIGHT - len(self.flying) if len(self._term.folded.outbox) < OUTBOX_MOST else 0
@@ -133,16 +147,39 @@ class Copier:  # [R2], [R30]
                 self._try()
                 return True
             self._marks.goes_on(self._term.epoch)
-            self._reader = self._bus.reader(TOPIC, 0, self._next)
+            self._reader = self._bus.reader(TOPIC, 0, self._last[0] if self._last else self._next)
         try:
             read = self._reader.poll(patience_ms, min(room, IN_FLIGHT if self._in_flood else TOGETHER_MOST)) if room else []
         except Damaged as damaged:
             self._reader.close()
-            self._reader, self._next = None, damaged.offset
+            self._reader, self._last = None, None
+            if damaged.offset < self._next:
+                return True
+            self._next = damaged.offset
             self._why, self._try_to = str(damaged), self._bus.offsets(TOPIC, 0)[1]
             return True
-        self._copy(read)
+        self._copy(self._new(read))
         return room > 0
+
+    def _new(self, read: list[Received]) -> list[Received]:
+        """Without the last request that is folded, by whose stamp it is seen that the log has lost its end, and has grown again."""
+        if not read or self._last is None:
+            return read
+        (offset, stamp_ms), self._last = self._last, None
+        if read[0].offset != offset:
+            return read
+        if read[0].stamp_ms != stamp_ms:
+            raise self._lost(f"what stands at offset {offset} has the stamp {read[0].stamp_ms}, and the request read there had {stamp_ms}")
+        return read[1:]
+
+    def _lost(self, reason: str) -> Unavailable:
+        """The log has lost its end, and its offsets are given out again. What came since has later stamps than all that was read: the
+        next port begins there, under another name. Nothing of before is copied again."""
+        place = self._place
+        begin = self._bus.offset_after(TOPIC, 0, place.stamp_ms) if place.stamp_ms else self._bus.end(TOPIC, 0)
+        log.error("client.commands has lost its end", reason=reason, read_on_from=begin)
+        self._marks.rename(place, begin - 1, self._term.epoch)
+        return Unavailable(f"{TOPIC} has lost its end; requests are read on from offset {begin}")
 
     def _copy(self, read: Iterable[Received]) -> None:
         for record in self._records(read):
@@ -192,7 +229,9 @@ class Copier:  # [R2], [R30]
         except ValueError as failure:  # too large for the inbox, or cannot be written
             log.error("a request cannot be copied", offset=record.offset, reason=str(failure))
             reason = Refusal(reason=f"it cannot be copied: {failure}"[:500], size_bytes=0, sha256="", head_base64="")
-            self._term.append(Client(log=record.log, prev=record.prev, offset=record.offset, refusal=reason))
+            self._term.append(
+                Client(log=record.log, prev=record.prev, offset=record.offset, stamp_ms=record.stamp_ms, refusal=reason)
+            )
 
     def _try(self) -> None:
         """Copies what can be read, or passes over what cannot, with one dead letter that has not a word of what stands there."""

@@ -69,7 +69,9 @@ class Intake:
 
     def record(self, received: Received, log: str, prev: int) -> Client:  # [R26]
         """The record for the Dispatcher's inbox. Raises nothing for any bytes; StorageError when storage is away."""
-        record = partial(Client, log=log, prev=prev, offset=received.offset, partition=received.partition)
+        record = partial(
+            Client, log=log, prev=prev, offset=received.offset, partition=received.partition, stamp_ms=received.stamp_ms
+        )
         try:
             request = decode(received.value, self._limits)
         except Refused as refused:
@@ -186,7 +188,9 @@ def _parted(request: client.SubmitJob, received: Received) -> tuple[client.Submi
 def not_understood(received: Received, log: str, prev: int, reason: str) -> Client:
     """The record of what is parked for this reason."""
     refusal = _refusal(received.value, reason)
-    return Client(log=log, prev=prev, offset=received.offset, partition=received.partition, refusal=refusal)
+    return Client(
+        log=log, prev=prev, offset=received.offset, partition=received.partition, stamp_ms=received.stamp_ms, refusal=refusal
+    )
 
 
 def _reason_of(job: str, problems: Iterable[Problem]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -178,6 +179,22 @@ def test_the_stamp_of_the_first_record_is_told_though_it_cannot_be_read(bus_worl
     assert asked(lambda: bus.first_stamp_ms(topic, 0)) == stamps[1]
     asked(lambda: bus.delete_below(topic, 0, 3))
     assert asked(lambda: bus.first_stamp_ms(topic, 0)) is None
+
+
+def test_the_first_record_after_a_stamp_is_found(bus_world: BusWorld) -> None:
+    topic, bus = bus_world.topic(), bus_world.bus()
+    assert asked(lambda: bus.offset_after(topic, 0, 0)) == 0
+    for value in (b"one", b"two", b"three"):
+        bus.append(topic, 0, value)
+        bus_world.acknowledged(bus)
+        if isinstance(bus_world, MemoryBusWorld):
+            bus_world.clock.advance(7)
+    stamps = [one.stamp_ms for one in bus_world.read(bus_world.reader(bus, topic), 3)]
+    for stamp_ms in (0, stamps[0] - 1, stamps[0], stamps[1], stamps[2], stamps[2] + 3_600_000):
+        found = asked(partial(bus.offset_after, topic, 0, stamp_ms))
+        assert found == sum(each <= stamp_ms for each in stamps)
+    asked(lambda: bus.delete_below(topic, 0, 2))
+    assert asked(lambda: bus.offset_after(topic, 0, 0)) == 2
 
 
 def test_records_below_an_offset_can_be_deleted(bus_world: BusWorld) -> None:

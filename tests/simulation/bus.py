@@ -281,6 +281,10 @@ class MemoryBus:
     def first_stamp_ms(self, topic: str, partition: int) -> int | None:
         return next((one.stamp_ms for one in self._broker.find(topic, partition).records), None)
 
+    def offset_after(self, topic: str, partition: int, stamp_ms: int) -> int:
+        log = self._broker.find(topic, partition)
+        return next((one.offset for one in log.records if one.stamp_ms > stamp_ms), log.end)
+
     def log_id(self, topic: str) -> str:
         return self._broker.log_id(topic)
 

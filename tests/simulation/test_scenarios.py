@@ -362,3 +362,41 @@ def test_f21_a_session_with_a_hole_is_seen_and_loses_nothing(cluster: Cluster) -
     cluster.between = None
     all_end(cluster, *jobs)
     audit(cluster)
+
+
+@pytest.mark.parametrize("dispatchers", ["live", "down", "reborn"])
+def test_f27_requests_that_come_where_their_log_has_lost_its_end_are_carried_out(cluster: Cluster, dispatchers: str) -> None:
+    """They were never read: no answer, no dead letter. `down`: the log is longer again than it was when somebody looks at it. `reborn`: the
+    Dispatcher's own log loses its end, too."""
+    before = [f"before-{n}" for n in range(6)]
+    submit(cluster, *before)
+    cluster.run(lambda: cluster.ended(*before))
+    cluster.run(most_ms=2_000)
+    for _ in range(3):
+        cluster.client.cancel("nobody")  # with them the port notes that all before are decided
+        cluster.run(most_ms=2_000)
+    log, names = cluster.world.broker.log("client.commands", 0), [each for each in CONTROL if each.startswith("dispatcher")]
+    if dispatchers == "down":
+        for name in names:
+            cluster.kill(name)
+    if dispatchers == "reborn":
+        topic, partition = cluster.world.topology.inbox("dispatcher")
+        end = cluster.world.broker.log(topic, partition).end - 20
+        cluster.world.broker.truncate(topic, partition, end)
+        cluster.world.book.cut("dispatcher", end)
+    cluster.world.broker.truncate("client.commands", 0, log.end - 6)
+    after = [f"after-{n}" for n in range({"live": 3, "down": 9, "reborn": 2}[dispatchers])]
+    asked = {job: cluster.client.submit(job, workload.single(job)) for job in after}
+    cluster.run(most_ms=8_000)
+    if dispatchers == "down":
+        for name in names:
+            cluster.start(name)
+    cluster.run(lambda: set(asked.values()) <= set(cluster.client.replies()), most_ms=40_000)
+    end = log.end
+    all_end(cluster, *after)
+    assert_endings(cluster)
+    accepted = [each for each in cluster.world.broker.journal if b'"JobAccepted"' in each.value and b"before" in each.value]
+    assert len(accepted) == len(before), "none is carried out twice"
+    folded = [loop.replica.folded for name in names for loop in cluster.processes[name].loops]
+    assert len(folded) == 2 and {each.client_log for each in folded} == {f"{cluster.world.broker.log_id('client.commands')}/1"}
+    assert {each.client_mark for each in folded} == {end}, "the cancel is the last"

@@ -204,6 +204,10 @@ class PacedBus(MemoryBus):
         self._reachable()
         return super().offsets(topic, partition)
 
+    def offset_after(self, topic: str, partition: int, stamp_ms: int) -> int:
+        self._reachable()
+        return super().offset_after(topic, partition, stamp_ms)
+
     def log_id(self, topic: str) -> str:
         self._reachable()
         return super().log_id(topic)

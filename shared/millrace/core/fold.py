@@ -95,6 +95,7 @@ class ScopeState:
     parted_through: int = 0  # the latest life of those that parted before these
     client_log: str = ""  # Dispatcher: identity of client.commands
     client_mark: int = -1  # Dispatcher: offset of the last request taken
+    client_stamp: tuple[int, int, int] = (-1, 0, 0)  # Dispatcher: that offset, the request's stamp (0: unknown), the latest of all stamps
     state: Any = None
 
 
@@ -247,10 +248,11 @@ class Fold:
     def _client(self, folded: ScopeState, offset: int, record: Client) -> FoldResult:
         if record.log != folded.client_log:
             if record.prev != -1:
-                return FoldResult()  # a port that reads a new log starts at its start
+                return FoldResult()  # a port begins a new log, or one that lost its end and has a new name, so
             folded.client_log, folded.client_mark = record.log, -1
         if record.prev != folded.client_mark or record.offset <= folded.client_mark:
             return FoldResult()  # copied by an older leader's port as well [R2]
+        folded.client_stamp = (record.offset, record.stamp_ms, max(record.stamp_ms, folded.client_stamp[2]))
         folded.client_mark = record.offset
         return self._run(folded, offset, FoldResult(taken=True), [(record, "", 0)])
 

@@ -111,6 +111,10 @@ class Bus(Protocol):
         Unavailable."""
         ...
 
+    def offset_after(self, topic: str, partition: int, stamp_ms: int) -> int:
+        """The offset of the first record whose stamp is later; the end of the log if there is none. Reads none. Raises Unavailable."""
+        ...
+
     def log_id(self, topic: str) -> str:
         """The identity (topic id) of a topic: another one after the topic was deleted and made again. Raises Unavailable."""
         ...

@@ -61,7 +61,7 @@ def the_client_port_begins_at_the_end() -> None:
     def init(original: Any, self: Any, bus: Any, *others: Any) -> None:
         original(self, bus, *others)
         end = bus.offsets("client.commands", 0)[1]
-        self._prev, self._next = max(self._prev, end - 1), max(self._next, end)
+        self._prev, self._next, self._last = max(self._prev, end - 1), max(self._next, end), None
 
     around(Copier, "__init__", init)
 

@@ -103,6 +103,8 @@ class Client(Part):
     prev: int
     offset: int
     partition: int = 0
+    stamp_ms: int = 0
+    """The broker's stamp of it there, by which its place is recognised; 0: unknown."""
     request: Annotated[client.Request, OneOf(client.REQUESTS)] | None = None
     refusal: Refusal | None = None
     excerpt: Excerpt | None = None

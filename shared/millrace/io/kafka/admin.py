@@ -79,6 +79,11 @@ class KafkaAdmin:
         [first] = self._listed(topic, partition, OffsetSpec.for_timestamp(0))
         return first.timestamp if first.offset >= 0 else None
 
+    def offset_after(self, topic: str, partition: int, stamp_ms: int) -> int:
+        end = self.end(topic, partition)  # asked first: what comes meanwhile is behind it
+        [found] = self._listed(topic, partition, OffsetSpec.for_timestamp(stamp_ms + 1))
+        return found.offset if found.offset >= 0 else end
+
     def _offsets(self, topic: str, partition: int, *specs: OffsetSpec) -> list[int]:
         return [one.offset for one in self._listed(topic, partition, *specs)]
 

@@ -117,6 +117,9 @@ class KafkaBus:
     def first_stamp_ms(self, topic: str, partition: int) -> int | None:
         return self._admin.first_stamp_ms(topic, partition)
 
+    def offset_after(self, topic: str, partition: int, stamp_ms: int) -> int:
+        return self._admin.offset_after(topic, partition, stamp_ms)
+
     def log_id(self, topic: str) -> str:
         return self._admin.log_id(topic)
 
