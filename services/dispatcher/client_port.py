@@ -1,6 +1,6 @@
 """Copies strangers' requests from client.commands into the Dispatcher's inbox, while this replica leads [R2].
 
-A chain like any other: each record names the offset before it, so that what two leaders copied is folded once. At most
+A chain like any other: each record names the offset before it, and its stamp, so that what two leaders copied is folded once. At most
 IN_FLIGHT are copied and not yet folded: a flood of submissions cannot delay what the services tell each other.
 
 No record of a stranger ends a Dispatcher for good. What cannot be understood is a dead letter, whatever it does to the intake. What cannot
@@ -103,6 +103,8 @@ class Copier:  # [R2], [R30]
         if marks.is_short(place, end):
             raise self._lost(f"it ends at {end}, and was read up to {place.known}")
         self._prev = self.mark
+        offset, stamp_ms, _ = term.folded.client_stamp
+        self._prev_stamp_ms = stamp_ms if offset == self._prev else 0
         self.flying: deque[int] = deque()  # offsets copied and not seen folded
         self._refused = 0  # records in a row that were no requests
         if 0 <= self.mark < first - 1:
@@ -132,10 +134,15 @@ class Copier:  # [R2], [R30]
         offset, stamp_ms, _ = self._term.folded.client_stamp
         return (offset, stamp_ms) if stamp_ms and first <= offset == self._next - 1 == self.mark else None
 
+    def _is_another(self, mark: int) -> bool:
+        """Whether at the offset that was copied last another one was folded than this port has read there."""
+        offset, stamp_ms, _ = self._term.folded.client_stamp
+        return mark == self._prev == offset and 0 not in (stamp_ms, self._prev_stamp_ms) and stamp_ms != self._prev_stamp_ms
+
     def copy(self, patience_ms: int) -> bool:
         """Copies what is there and fits; waits `patience_ms` for a first one. False: too many are not folded yet."""
         mark = self.mark
-        if mark >= self._next:  # by a port before: the log may have lost its end since
+        if mark >= self._next or self._is_another(mark):  # copied by a port before, and the log may have lost its end since
             raise Unavailable(f"requests up to {mark} are folded, and this port has not read them")
         while self.flying and self.flying[0] <= mark:
             self.flying.popleft()
@@ -196,16 +203,19 @@ class Copier:  # [R2], [R30]
         reading it."""
         records: list[Client] = []
         for received in read:
-            record = self._record(received)
+            record = self._record(received).model_copy(update={"prev_stamp_ms": self._prev_stamp_ms})
             self._refused = self._refused + 1 if record.refusal is not None else 0
             before = records[-1] if records else None
             if record.refusal is not None and before is not None and before.refusal is not None and self._in_flood:
                 reason = f"{record.refusal.reason}; those from offset {before.prev + 1} on were of no use either"
                 record = record.model_copy(
-                    update={"prev": before.prev, "refusal": record.refusal.model_copy(update={"reason": reason})}
-                )
+                    update={
+                        "prev": before.prev, "prev_stamp_ms": before.prev_stamp_ms,
+                        "refusal": record.refusal.model_copy(update={"reason": reason}),
+                    }
+                )  # fmt: skip
                 records.pop()
-            self._prev = received.offset
+            self._prev, self._prev_stamp_ms = received.offset, received.stamp_ms
             records.append(record)
         return records
 
@@ -230,8 +240,11 @@ class Copier:  # [R2], [R30]
             log.error("a request cannot be copied", offset=record.offset, reason=str(failure))
             reason = Refusal(reason=f"it cannot be copied: {failure}"[:500], size_bytes=0, sha256="", head_base64="")
             self._term.append(
-                Client(log=record.log, prev=record.prev, offset=record.offset, stamp_ms=record.stamp_ms, refusal=reason)
-            )
+                Client(
+                    log=record.log, prev=record.prev, prev_stamp_ms=record.prev_stamp_ms, offset=record.offset,
+                    stamp_ms=record.stamp_ms, refusal=reason,
+                )
+            )  # fmt: skip
 
     def _try(self) -> None:
         """Copies what can be read, or passes over what cannot, with one dead letter that has not a word of what stands there."""
@@ -253,9 +266,9 @@ class Copier:  # [R2], [R30]
         log.error("requests are passed over", first=first, last=last, reason=self._why)
         reason = f"it cannot be read: {self._why}" if first == last else f"offsets {first} to {last} cannot be read: {self._why}"
         refusal = Refusal(reason=reason[:500], size_bytes=0, sha256="", head_base64="")
-        self._append(Client(log=self._log, prev=self._prev, offset=last, refusal=refusal))
+        self._append(Client(log=self._log, prev=self._prev, prev_stamp_ms=self._prev_stamp_ms, offset=last, refusal=refusal))
         self.flying.append(last)
-        self._prev = last
+        self._prev, self._prev_stamp_ms = last, 0
 
     def close(self) -> None:
         if self._reader is not None:

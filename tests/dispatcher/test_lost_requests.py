@@ -178,6 +178,26 @@ def test_a_port_whose_log_lost_what_was_copied_and_not_folded_is_replaced(storag
     assert world.taken() == 7 and world.folded.client_log.endswith("/1")
 
 
+@pytest.mark.parametrize("came", [5, 9])
+def test_a_chain_does_not_go_on_from_what_was_copied_before_the_log_lost_it(storage: Storage, came: int) -> None:
+    """The copies of what was lost were folded, and then those of what came behind these offsets: what came at them was passed over."""
+    world = World(storage)
+    later(world, 10)
+    world.copier().copy(0)  # its copies are on their way
+    world.broker.truncate("client.commands", 0, 5)
+    later(world, came)
+    slow = world.copier()
+    slow.copy(0)
+    world.fold_all()
+    assert world.taken() == 10
+    if came == 5:
+        with pytest.raises(Unavailable, match="requests up to 9 are folded"):
+            slow.copy(0)
+    next(ports(world, RequestMarks(world.store, itertools.count(0.0, 2.0).__next__)))
+    world.fold_all()
+    assert world.taken() == 5 + came and world.folded.client_log.endswith("/1")
+
+
 def test_a_clock_that_was_set_back_is_no_loss(storage: Storage) -> None:
     world, marks = lossy(storage, 10)
     world.broker.skew_ms = -3_600_000

@@ -252,6 +252,8 @@ class Fold:
             folded.client_log, folded.client_mark = record.log, -1
         if record.prev != folded.client_mark or record.offset <= folded.client_mark:
             return FoldResult()  # copied by an older leader's port as well [R2]
+        if record.prev_stamp_ms and folded.client_stamp[1] not in (0, record.prev_stamp_ms):
+            return FoldResult()  # what was copied before it has been lost since, and another one stands there
         folded.client_stamp = (record.offset, record.stamp_ms, max(record.stamp_ms, folded.client_stamp[2]))
         folded.client_mark = record.offset
         return self._run(folded, offset, FoldResult(taken=True), [(record, "", 0)])

@@ -50,7 +50,7 @@ def settings_that_decide_are_local() -> None:
 @mutant(2, "core/fold.py:Fold._client", "a request that two leaders copied is answered twice")
 def requests_are_folded_twice() -> None:
     def client(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
-        folded.client_mark = record.prev
+        folded.client_mark, folded.client_stamp = record.prev, (record.prev, 0, folded.client_stamp[2])
         return original(self, folded, offset, record)
 
     around(fold.Fold, "_client", client)

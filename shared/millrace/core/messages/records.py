@@ -105,6 +105,8 @@ class Client(Part):
     partition: int = 0
     stamp_ms: int = 0
     """The broker's stamp of it there, by which its place is recognised; 0: unknown."""
+    prev_stamp_ms: int = 0
+    """That of what stands at `prev`."""
     request: Annotated[client.Request, OneOf(client.REQUESTS)] | None = None
     refusal: Refusal | None = None
     excerpt: Excerpt | None = None
