@@ -1,6 +1,7 @@
 """What outlives the Dispatcher's log about client.commands: one key in etcd, which the port of the leader writes.
 
-Under which name the log is read: the topic's id, with "/1" behind it once it has lost its end, then "/2". Each name has a chain of its own.
+Under which name the log is read: the topic's id, with ":1" behind it once it has lost its end, then ":2". Each name has a chain
+of its own.
 How far requests are decided: a Dispatcher that is born anew reads all of them again, and must not carry out what was refused. And
 where a port begins to read: what ends a process before it can say anything is known by that another one began there in vain [R30].
 """
@@ -32,7 +33,7 @@ log = structlog.get_logger("client port")
 
 
 Offset = Annotated[int, Field(ge=-1, lt=1 << 63)]
-Log = Annotated[str, Field(pattern=r"^[^/]*(/[1-9][0-9]{0,8})?$")]
+Log = Annotated[str, Field(pattern=r"^[^:]*(:[1-9][0-9]{0,8})?$")]  # Kafka writes a topic's id in base64, which has "/"
 
 
 class Kept(BaseModel):
@@ -106,8 +107,8 @@ class RequestMarks:  # [R30]
 
     def rename(self, place: Place, behind: int, epoch: int) -> None:
         """The log has lost its end: ports go on behind this offset, under another name. Raises Unavailable."""
-        log_id, _, losses = place.log.partition("/")
-        name = f"{log_id}/{int(losses or 0) + 1}"
+        log_id, _, losses = place.log.partition(":")
+        name = f"{log_id}:{int(losses or 0) + 1}"
         if not self._write(Kept(log=name, mark=behind, stamp_ms=place.stamp_ms), epoch):
             raise Unavailable("another Dispatcher leads")
         self._short = None
@@ -174,7 +175,7 @@ class RequestMarks:  # [R30]
 
 def _losses(log: str, log_id: str) -> int:
     """How often the log of this name had lost its end; -1: it is another topic's."""
-    of, _, losses = log.partition("/")
+    of, _, losses = log.partition(":")
     return int(losses or 0) if of == log_id else -1
 
 

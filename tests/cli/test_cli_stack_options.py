@@ -134,6 +134,6 @@ def test_a_stack_is_asked_whatever_cluster_the_environment_names(tmp_path: Path,
     monkeypatch.setattr("deploy.local.flights.flights_folder", lambda _: tmp_path)
     monkeypatch.setattr("millrace.cli.submit.check_loaded", lambda _: None)
     monkeypatch.setattr("millrace.cli.submit.send", lambda *_: None)
-    monkeypatch.setattr("millrace.cli.submit.follow", lambda *_: 0)
+    monkeypatch.setattr("millrace.cli.submit.follow", lambda *_, **__: 0)
     assert CliRunner().invoke(program.app, ["demo", "--out", str(tmp_path / "out")]).exit_code == 0
     assert asked == ["own:1"] * 3

@@ -59,8 +59,8 @@ def test_a_log_that_lost_its_end_is_read_on_from_there_and_nothing_twice(storage
     copied = len(world.log)
     copier = next(ports(world, marks))
     assert [(each.log, each.prev, each.offset, each.decided) for each in world.log[copied : copied + 2]] == [
-        (f"{world.bus.log_id('client.commands')}/1", -1, 5, False),
-        (f"{world.bus.log_id('client.commands')}/1", 5, 6, False),
+        (f"{world.bus.log_id('client.commands')}:1", -1, 5, False),
+        (f"{world.bus.log_id('client.commands')}:1", 5, 6, False),
     ]
     later(world, 2)
     copier.copy(0)
@@ -74,7 +74,7 @@ def test_a_log_that_lost_all_of_it_is_read_from_its_start(storage: Storage) -> N
     later(world, 2)
     next(ports(world, marks))
     world.fold_all()
-    assert world.taken() == 2 and world.folded.client_log.endswith("/1")
+    assert world.taken() == 2 and world.folded.client_log.endswith(":1")
 
 
 def test_a_log_that_loses_its_end_again_and_again_has_a_new_name_each_time(storage: Storage) -> None:
@@ -85,7 +85,7 @@ def test_a_log_that_loses_its_end_again_and_again_has_a_new_name_each_time(stora
         next(ports(world, marks))
         world.fold_all()
         assert world.taken() == end + 3
-    assert world.folded.client_log == f"{world.bus.log_id('client.commands')}/3"
+    assert world.folded.client_log == f"{world.bus.log_id('client.commands')}:3"
 
 
 def test_what_comes_while_ports_are_replaced_after_a_loss_is_read(storage: Storage) -> None:
@@ -101,7 +101,7 @@ def test_what_comes_while_ports_are_replaced_after_a_loss_is_read(storage: Stora
     later(world, 1)
     next(ports(world, RequestMarks(world.store)))
     world.fold_all()
-    assert world.taken() == 8 and world.folded.client_log.endswith("/1")
+    assert world.taken() == 8 and world.folded.client_log.endswith(":1")
 
 
 def test_a_log_that_loses_its_end_once_more_before_any_request_came_is_read_from_there(storage: Storage) -> None:
@@ -175,7 +175,7 @@ def test_a_port_whose_log_lost_what_was_copied_and_not_folded_is_replaced(storag
         slow.copy(0)
     next(ports(world, RequestMarks(world.store, itertools.count(0.0, 2.0).__next__)))
     world.fold_all()
-    assert world.taken() == 7 and world.folded.client_log.endswith("/1")
+    assert world.taken() == 7 and world.folded.client_log.endswith(":1")
 
 
 @pytest.mark.parametrize("came", [5, 9])
@@ -195,7 +195,7 @@ def test_a_chain_does_not_go_on_from_what_was_copied_before_the_log_lost_it(stor
             slow.copy(0)
     next(ports(world, RequestMarks(world.store, itertools.count(0.0, 2.0).__next__)))
     world.fold_all()
-    assert world.taken() == 5 + came and world.folded.client_log.endswith("/1")
+    assert world.taken() == 5 + came and world.folded.client_log.endswith(":1")
 
 
 def test_a_clock_that_was_set_back_is_no_loss(storage: Storage) -> None:

@@ -43,7 +43,7 @@ class Log:
 
 
 @dataclass
-class Topic:
+class Topic:  # its id in base64, which has / and +, as in Kafka
     log_id: str
     partitions: list[Log]
     config: dict[str, str]
@@ -74,7 +74,7 @@ class MemoryBroker:
         for name, partitions, config in wanted:
             if name not in self._topics:
                 self._made += 1
-                self._topics[name] = Topic(f"log-{self._made}", [Log() for _ in range(partitions)], config)
+                self._topics[name] = Topic(f"log/{self._made}+id", [Log() for _ in range(partitions)], config)
                 lines.append(f"created {name} ({partitions} partition{'s' * (partitions != 1)})")
                 continue
             now = self._topics[name].config
@@ -116,7 +116,7 @@ class MemoryBroker:
         """A topic is deleted and made again: another log, from offset 0 on."""
         before = self._topics.pop(name)
         self._made += 1
-        self._topics[name] = Topic(f"log-{self._made}", [Log() for _ in before.partitions], before.config)
+        self._topics[name] = Topic(f"log/{self._made}+id", [Log() for _ in before.partitions], before.config)
 
     def repeat(self, topic: str, partition: int, offset: int) -> None:
         """Appends a record a second time, as a producer without idempotence does, or another process in its place."""

@@ -398,5 +398,5 @@ def test_f27_requests_that_come_where_their_log_has_lost_its_end_are_carried_out
     accepted = [each for each in cluster.world.broker.journal if b'"JobAccepted"' in each.value and b"before" in each.value]
     assert len(accepted) == len(before), "none is carried out twice"
     folded = [loop.replica.folded for name in names for loop in cluster.processes[name].loops]
-    assert len(folded) == 2 and {each.client_log for each in folded} == {f"{cluster.world.broker.log_id('client.commands')}/1"}
+    assert len(folded) == 2 and {each.client_log for each in folded} == {f"{cluster.world.broker.log_id('client.commands')}:1"}
     assert {each.client_mark for each in folded} == {end}, "the cancel is the last"
