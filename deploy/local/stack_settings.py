@@ -34,9 +34,11 @@ DECIDED = {
 _OF_ONE_PROCESS = ("host", "port", "id", "config", "instance", "ready_file", "stack")
 
 
-def without_decided(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a stack's services. A variable goes before their file: one that names another cluster would have them join it."""
-    decided = {name.upper() for names in (*DECIDED.values(), _OF_ONE_PROCESS) for name in names}
+def without_decided(environment: Mapping[str, str], grows: bool) -> dict[str, str]:
+    """The environment for a stack's services. A variable goes before their file: one that names another cluster would have them join it.
+    A stack that does not grow may be given agents by variables."""
+    given = [names for service, names in DECIDED.items() if grows or service != "resource_manager"]
+    decided = {name.upper() for names in (*given, _OF_ONE_PROCESS) for name in names}
     stems = {name: name.upper().removeprefix(PREFIX).split("__")[0] for name in environment if name.upper().startswith(PREFIX)}
     return {name: value for name, value in environment.items() if stems.get(name) not in decided}
 

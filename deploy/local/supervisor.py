@@ -254,7 +254,7 @@ class Supervisor:
             command += ["--port", str(self.facts["web_port"]), *self.stack.option.split()]
             if self.options.flink_dashboard:
                 command += ["--flink-dashboard", self.options.flink_dashboard]
-        env = {**without_decided(os.environ), "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
+        env = {**without_decided(os.environ, self.options.grows), "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()
         service.facts = {

@@ -411,7 +411,12 @@ def test_no_variable_of_the_shell_goes_before_what_the_stack_decides(tmp_path: P
     others = {f"MILLRACE_{name.upper()}": "another" for names in DECIDED.values() for name in names}
     others |= {f"MILLRACE_{name}": "another" for name in ("HOST", "PORT", "ID", "CONFIG", "INSTANCE")}
     others |= {"millrace_cluster": "read in small letters, too", "MILLRACE_WORKER_SLOT_EXTRAS__GPU": "1"}
-    assert without_decided({**meant, **others}) == meant
+    assert without_decided({**meant, **others}, grows=True) == meant
+    agents = {"MILLRACE_PROVIDER": "process", "MILLRACE_AGENTS": '["http://host:1"]', "MILLRACE_TASK_MANAGERS_MIN": "2"}
+    assert without_decided({**meant, **others, **agents}, grows=False) == {
+        **meant, **{name: value for name, value in (others | agents).items() if "WORKER" in name or "AGENT" in name}, **agents,
+        "MILLRACE_TASK_MANAGERS_MAX": "another",
+    }  # fmt: skip
     given = []
 
     def start(command: Any, *, log: Path, env: dict[str, str], cwd: Path) -> Any:
@@ -421,7 +426,7 @@ def test_no_variable_of_the_shell_goes_before_what_the_stack_decides(tmp_path: P
     monkeypatch.setattr(supervisor, "spawn", start)
     monkeypatch.setattr(os, "environ", {**meant, **others})
     made = supervised([])
-    made.stack, made._wait_for = Stack("default"), lambda service: None
+    made.stack, made.options, made._wait_for = Stack("default"), Options(task_managers=0, task_managers_most=1), lambda service: None
     made.stack.folder.mkdir(parents=True)
     made._spawn(Service("job_master", "services.job_master", "job-master"))
     assert meant.items() <= given[0].items() and not given[0].keys() & others.keys()
