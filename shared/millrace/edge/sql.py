@@ -148,8 +148,8 @@ def _parsed(text: str, steps: Steps) -> Any:
 
 
 def _as_spark_reads(tokens: list[Any]) -> list[Any]:
-    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `where.x`, `WHERE any > 1`, `x AS order`,
-    `GROUP BY from`, a column called values, the function `window(`), and `>>>` is one operator."""
+    """With the tokens as Spark takes them where sqlglot takes them for something else. To Spark a keyword can be a name: `t.select`,
+    `where.x`, `WHERE any > 1`, `GROUP BY from`, `x AS order`, a column called values, the function `window(`. And `>>>` is one operator."""
     from sqlglot import Token, TokenType
 
     read: list[Any] = []
