@@ -42,8 +42,8 @@ def test_what_an_operator_puts_into_etcd_runs_once_and_what_is_deleted_there_is_
     listed = ["dlq", "list", "--json"]
     refused = until("the letters", lambda: each if (each := millrace(running, *listed).stdout).count("by-hand") > 1 else "")
     assert "etcd jobs/broken-by-hand" in refused and "etcd jobs/garbage-by-hand" in refused
-    found = millrace(running, "doctor", "--json").stdout
-    assert "broken-by-hand: a graph that somebody has put into etcd is refused" in found
+    told = "broken-by-hand: a graph that somebody has put into etcd is refused"
+    until("doctor tells of it", lambda: told in millrace(running, "doctor", "--json").stdout)  # noted once its letter is in Kafka
 
     over = store.txn(Txn([], [Put(f"jobs/{job}", json.dumps(copy).encode())])).revision
     back = until("what the log has is put back", lambda: each if (each := store.get(f"jobs/{job}")).mod_revision > over else None)
