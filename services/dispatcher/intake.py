@@ -20,7 +20,7 @@ from millrace.core.bounded import fitting
 from millrace.core.jobgraph.model import JobGraph, Limits
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.jobgraph.problems import Problem
-from millrace.core.messages import client
+from millrace.core.messages import client, schedules
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.core.origins import repairs_of
@@ -76,7 +76,7 @@ class Intake:
             request = decode(received.value, self._limits)
         except Refused as refused:
             return record(refusal=_refusal(received.value, str(refused)))
-        if isinstance(request, client.SetSchedule):
+        if isinstance(request, schedules.SetSchedule):
             return self._schedule(record, request, received)
         if not isinstance(request, client.SubmitJob):
             return record(request=request)
@@ -120,7 +120,7 @@ class Intake:
             return Found(problems=_listed(problems))
         return Found({**checked.stored, **fields_of(trace_context.given(raw))}, digest, lack=self._disk_space.shortage())
 
-    def _schedule(self, record: Callable[..., Client], request: client.SetSchedule, received: Received) -> Client:
+    def _schedule(self, record: Callable[..., Client], request: schedules.SetSchedule, received: Received) -> Client:
         """What is wrong with it now. The graph is checked with the parameters of its next run; files need not be there yet."""
         graph = without(request.graph)
         problems = times.problems(request.cron, request.time_zone, received.stamp_ms)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 from millrace.core.messages.effects import StoredJob
 from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Entry

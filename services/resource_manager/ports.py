@@ -7,17 +7,19 @@ import structlog
 from pydantic import ValidationError
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.blocklist import BLOCKED_MOST, BlockedHost
-from millrace.core.messages.effects import (
+from millrace.core.messages.blocklist import (
+    BLOCKED_MOST,
+    BlockedHost,
     BlocklistRead,
     BlockStored,
-    FenceTaskManager,
-    ListWorkers,
     ReadBlocklist,
+    StoreBlock,
+)
+from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
+from millrace.core.messages.worker_effects import (
+    ListWorkers,
     StartWorker,
     StopWorker,
-    StoreBlock,
-    TaskManagerFenced,
     WorkersListed,
     WorkerStarted,
     WorkerStopped,

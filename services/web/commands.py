@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from millrace.client import Job, Millrace, MillraceError, OutcomeUnknown, Rejected, Unavailable
 from millrace.core.messages.audit import Verb
-from millrace.core.messages.client import BlockedHostInfo, RequirementsUpdated, ShutDown
+from millrace.core.messages.blocklist import BlockedHostInfo
+from millrace.core.messages.client import ShutDown
+from millrace.core.messages.requirements import RequirementsUpdated
 
 from .access.audit import Recorder, is_sent_on
 from .access.who import current

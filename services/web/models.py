@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo, ForMs, Reason
-from millrace.core.messages.client import InspectedAttempt, SlotDescribed
+from millrace.core.messages.client import InspectedAttempt
 from millrace.core.messages.execution import JobOrigin, SkewedEdge
-from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
+from millrace.core.messages.processes import ProcessStatus, Setting, SlotDescribed, ThreadDump
 from millrace.core.messages.schedules import ScheduleRun, ScheduleSummary
 from millrace.core.states import ClosingStepShown
 

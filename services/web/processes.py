@@ -14,8 +14,15 @@ from starlette.responses import Response, StreamingResponse
 
 from millrace.client import Millrace, NotFound
 from millrace.client.processes import Process
-from millrace.core.messages.client import ProcessDescribed, TaskManagerDescribed
-from millrace.core.messages.processes import LOG_PIECE_MOST, LogFile, LogPiece, Setting, ThreadDump
+from millrace.core.messages.processes import (
+    LOG_PIECE_MOST,
+    LogFile,
+    LogPiece,
+    ProcessDescribed,
+    Setting,
+    TaskManagerDescribed,
+    ThreadDump,
+)
 from millrace.io.http.ranges import byte_range
 from millrace.io.storage.store import Storage
 from millrace.runtime import own_logs

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from deploy.cli import app as program
 from millrace.client import Malformed, Millrace
-from millrace.core.messages.client import BlockedHost, BlockedHostInfo, SlotInfo, TaskManagerInfo
+from millrace.core.messages.blocklist import BlockedHost, BlockedHostInfo
+from millrace.core.messages.client import SlotInfo, TaskManagerInfo
 
 UNTIL_MS = 1_800_000_000_000
 ONE = BlockedHostInfo(

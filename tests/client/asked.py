@@ -7,24 +7,22 @@ from typing import Any, NamedTuple
 
 from millrace.client import NotFound, Unavailable
 from millrace.client.processes import Process, Service, TaskManager, silent_of
-from millrace.core.messages.client import (
-    LogsListed,
-    LogUploaded,
-    ProcessDescribed,
-    SettingsListed,
-    SlotDescribed,
-    TaskManagerDescribed,
-    ThreadsDumped,
-)
 from millrace.core.messages.processes import (
     Ask,
     LogFile,
     LogPiece,
     LogsAsk,
+    LogsListed,
+    LogUploaded,
+    ProcessDescribed,
     Setting,
     SettingsAsk,
+    SettingsListed,
+    SlotDescribed,
+    TaskManagerDescribed,
     ThreadDump,
     ThreadsAsk,
+    ThreadsDumped,
     UploadAsk,
 )
 from millrace.io.storage.store import Storage

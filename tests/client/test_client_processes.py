@@ -13,7 +13,7 @@ from millrace.client import Malformed, Millrace, NotFound, OutcomeUnknown, Refus
 from millrace.client import processes as client_processes
 from millrace.client.link import Gathering
 from millrace.client.processes import silent_of
-from millrace.core.messages import client
+from millrace.core.messages import blocklist, client, processes
 from millrace.core.messages.processes import LOG_PIECE_MOST, AskProcess, LogPiece, ThreadDump
 from tests.core.of_processes import process_status
 
@@ -46,18 +46,18 @@ def refused(kind: str, silent: str | None = None) -> client.RequestRefused:
 
 
 def test_a_task_manager_is_asked_by_the_dispatcher_and_a_service_itself() -> None:
-    dumped = client.ThreadsDumped(correlation="1", process="p", dumps=[ThreadDump(of="the process", text="t")])
+    dumped = processes.ThreadsDumped(correlation="1", process="p", dumps=[ThreadDump(of="the process", text="t")])
     millrace, asked = asking(dumped, dumped)
     assert millrace.task_manager("tm").threads(2) == millrace.service("web-1").threads() == dumped.dumps
     (by_dispatcher, wait_s), (itself, own_wait_s) = asked
-    assert isinstance(by_dispatcher, client.DumpThreads) and (by_dispatcher.task_manager, by_dispatcher.slot) == ("tm", 2)
+    assert isinstance(by_dispatcher, processes.DumpThreads) and (by_dispatcher.task_manager, by_dispatcher.slot) == ("tm", 2)
     assert isinstance(itself, AskProcess) and (itself.process, itself.ask.do) == ("web-1", "threads")
     assert (wait_s, own_wait_s) == (10.0, client_processes.ANSWER_S)
 
 
 def test_who_is_busy_is_asked_again_and_who_is_silent_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_processes, "BUSY_S", 0.0)
-    listed = client.LogsListed(correlation="1", process="tm", logs=[])
+    listed = processes.LogsListed(correlation="1", process="tm", logs=[])
     millrace, asked = asking(refused("busy"), refused("busy"), listed)
     assert millrace.task_manager("tm").logs() == [] and len(asked) == 3
     millrace, asked = asking(refused("busy", "tm"))
@@ -108,7 +108,7 @@ def of_log(log: bytes, growing: bytes = b"", first: int = 0) -> tuple[Any, Asked
             data = have[start : start + request.length]
             kept[path := str(len(asked)) if data else ""] = data
             piece = LogPiece(log="log", path=path, start=start, bytes=len(data), size=len(have))
-            return client.LogUploaded(correlation="1", process="tm", piece=piece)
+            return processes.LogUploaded(correlation="1", process="tm", piece=piece)
 
         return SimpleNamespace(result=result)
 
@@ -137,7 +137,7 @@ def test_those_that_answer_in_time_are_listed_by_service_and_name() -> None:
     link: Any = SimpleNamespace(forget=forgotten.append)
     gathering = Gathering(link, "AskProcess", "7")
     for process, service in (("web-1", "web"), ("job-master-2", "job-master"), ("job-master-1", "job-master")):
-        described = client.ProcessDescribed(correlation="7", process=process, status=process_status(service=service), scopes={})
+        described = processes.ProcessDescribed(correlation="7", process=process, status=process_status(service=service), scopes={})
         gathering.settle(described.model_dump())
     made, asked = asking()
     made._link = SimpleNamespace(ask_all=lambda question: (asked.append((question, 0.0)), gathering)[1])
@@ -198,7 +198,7 @@ def test_a_change_that_is_sent_to_who_is_silent_is_not_asked_for_again(change: A
 
 def test_while_a_part_is_silent_it_is_asked_again_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    listed = client.BlockedHostsListed(correlation="1", hosts=[])
+    listed = blocklist.BlockedHostsListed(correlation="1", hosts=[])
     millrace, asked = asking(refused("busy"), refused("busy", "resource-manager"), listed)
     monkeypatch.setattr(millrace._closed, "wait", waited.append)
     assert millrace.blocked_hosts() == [] and waited == [0.1, 1.0] and len(asked) == 3

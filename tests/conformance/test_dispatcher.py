@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Born, PeerBorn, Ticked
-from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages import base, client, effects, events, jobs
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core.state import State
 from tests.core.of_dispatcher import EXCERPT, JOB, OTHER, SHARD, World, asks, bodies, ended, settled, stored
@@ -33,7 +33,7 @@ def test_of_many_submissions_of_one_id_exactly_one_is_accepted() -> None:
     for number in range(1, 50):
         assert world.submit(digest=str(number)) == []
     outputs = bodies(world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored)))
-    answers = [each for each in outputs if isinstance(each, client.Reply)]
+    answers = [each for each in outputs if isinstance(each, base.Reply)]
     assert [type(each) for each in answers] == [client.JobAcceptedReply, *[client.JobRejected] * 49]
     assert {each.kind for each in answers[1:]} == {"conflict"}
     assert list(world.state.live) == [JOB] and world.state.live[JOB].digest == "0"

@@ -11,7 +11,6 @@ from millrace.core.fold import Fold
 from millrace.core.machine import Configured, PeerBorn, Publish, Say
 from millrace.core.messages.base import Body
 from millrace.core.messages.client import ClusterOverview
-from millrace.core.messages.effects import StartWorker, StopWorker
 from millrace.core.messages.jobs import NotEnoughResources, Query, SlotSpec, TaskManagerLost
 from millrace.core.messages.profiles import WantedSlots
 from millrace.core.messages.records import Elected, Hello, Message
@@ -25,6 +24,7 @@ from millrace.core.messages.slots import (
     SlotReport,
     TaskManagerHeartbeat,
 )
+from millrace.core.messages.worker_effects import StartWorker, StopWorker
 from millrace.core.topics import Topology
 from services.resource_manager.core.machine import ResourceManager
 from tests.core.of_resource_manager import JM0, JM1, TM_A, TM_B, Driver, granted, queued

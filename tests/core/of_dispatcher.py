@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from millrace.core.jobgraph.model import dump
 from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import Configured, Envelope, Output, PeerBorn
-from millrace.core.messages import client, effects, jobs
+from millrace.core.messages import base, client, effects, jobs
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
@@ -46,7 +46,7 @@ class World:
         assert STATE.validate_json(STATE.dump_json(self.state)) == self.state, "a snapshot is the state"
         return outputs
 
-    def request(self, request: client.Request, **found: Any) -> list[Output]:
+    def request(self, request: base.Request, **found: Any) -> list[Output]:
         return self.tell(Client(log="l", prev=self.offset - 1, offset=self.offset, request=request, **found))
 
     def submit(
@@ -125,7 +125,7 @@ def bodies(outputs: list[Output]) -> list[Body]:
     return [getattr(output, "effect", None) or output.body for output in outputs]
 
 
-def asks(kind: type[client.Request], job: str = JOB, correlation: str = "2") -> client.Request:
+def asks(kind: type[base.Request], job: str = JOB, correlation: str = "2") -> base.Request:
     return kind(job=job, reply_to="c", correlation=correlation)
 
 

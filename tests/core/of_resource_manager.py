@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from millrace.core.machine import Born, Configured, Do, Envelope, Publish, Say, Ticked
-from millrace.core.messages.blocklist import BlockedHost
-from millrace.core.messages.effects import BlocklistRead, ReadBlocklist
+from millrace.core.messages.blocklist import BlockedHost, BlocklistRead, ReadBlocklist
 from millrace.core.messages.events import BlocklistChanged
 from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, RequestSlots, SlotSpec, TaskManagerLost
 from millrace.core.messages.slots import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.core.machine import Configured, Do, Publish, Say
-from millrace.core.messages.effects import (
+from millrace.core.messages.events import ProviderConfigured, WorkerChanged
+from millrace.core.messages.slots import AllocateSlot, TaskManagerHeartbeat
+from millrace.core.messages.worker_effects import (
     ListWorkers,
     StartWorker,
     StopWorker,
@@ -13,8 +15,6 @@ from millrace.core.messages.effects import (
     WorkerStarted,
     WorkerStopped,
 )
-from millrace.core.messages.events import ProviderConfigured, WorkerChanged
-from millrace.core.messages.slots import AllocateSlot, TaskManagerHeartbeat
 from tests.core.of_resource_manager import Driver
 
 W1, W2, W3 = (f"task-manager-{number}" for number in (1, 2, 3))

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from millrace.core.machine import Born, Configured, PassedOver, PeerBorn, Ticked
 from millrace.core.messages import (
     audit,
+    base,
     blocklist,
     client,
     effects,
@@ -39,6 +40,7 @@ from millrace.core.messages.base import Body, Part
 from millrace.core.messages.contracts import CLIENT, CONTRACTS, EVENTS
 from millrace.core.messages.links import LINKS
 from millrace.core.messages.records import Client, Hello, Message, UnknownRecord, decode
+from millrace.core.messages.requests import REPLIES, REQUESTS
 from millrace.core.topics import (
     DISPATCHER,
     INBOXES,
@@ -64,7 +66,7 @@ MODULES = (
     audit, blocklist, client, effects, events, graphs, jobs, processes, records, requirements, schedule_effects, schedules, slots,
     worker_effects,
 )  # fmt: skip
-ABSTRACT = {client.Request, client.Reply, events.JobEvent, events.ClusterEvent}
+ABSTRACT = {base.Request, base.Reply, events.JobEvent, events.ClusterEvent}
 BY_TOPIC = {topic.name: topic for topic in TOPICS}
 TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6, reply_partitions=2)
 
@@ -292,11 +294,11 @@ def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(ser
     if "answered" in made:
         made.add("QuestionAnswered")  # by core/answering.py
     own = {contract.type for contract in CONTRACTS.values() if service in contract.senders}
-    own -= {"Hello", "Forked", "LeaderElected"} | {reply.__name__ for reply in client.REPLIES}
+    own -= {"Hello", "Forked", "LeaderElected"} | {reply.__name__ for reply in REPLIES}
     own |= {effect.__name__ for effect in effects.EFFECTS_OF.get(service, {})}
     assert not own - made, "registered as its own, and never made"
     other = {body.__name__ for body in BODIES} - {body.__name__ for body in HANDLERS[service]}
-    other -= own | {each.__name__ for each in (*client.REPLIES, *client.REQUESTS)}
+    other -= own | {each.__name__ for each in (*REPLIES, *REQUESTS)}
     assert not other & made, "made here, and not registered as its own"
 
 
@@ -306,7 +308,7 @@ def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
     makers += [ROOT / "services" / "web" / "access" / "audit.py"]
     texts = "\n".join(path.read_text() for path in makers)
     unmade = [
-        body.__name__ for body in (*client.REPLIES, *EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
+        body.__name__ for body in (*REPLIES, *EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
     ]
     assert not unmade
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import client, effects, events, jobs, processes
+from millrace.core.messages import base, blocklist, client, effects, events, jobs, processes, requirements
 from millrace.core.messages.blocklist import UNANSWERED_MOST
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core import forwarding
@@ -50,15 +50,15 @@ ABOUT = {"task_manager": "a", "reply_to": "c", "correlation": "2"}
 @pytest.mark.parametrize(
     ("request_", "ask"),
     [
-        (client.DescribeTaskManager(**ABOUT), processes.DescribeAsk()),
-        (client.DumpThreads(slot=1, **ABOUT), processes.ThreadsAsk(slot=1)),
-        (client.ListLogs(**ABOUT), processes.LogsAsk()),
-        (client.ListSettings(**ABOUT), processes.SettingsAsk()),
-        (client.UploadLog(log="log", start=-5, length=7, **ABOUT), processes.UploadAsk(log="log", start=-5, length=7)),
+        (processes.DescribeTaskManager(**ABOUT), processes.DescribeAsk()),
+        (processes.DumpThreads(slot=1, **ABOUT), processes.ThreadsAsk(slot=1)),
+        (processes.ListLogs(**ABOUT), processes.LogsAsk()),
+        (processes.ListSettings(**ABOUT), processes.SettingsAsk()),
+        (processes.UploadLog(log="log", start=-5, length=7, **ABOUT), processes.UploadAsk(log="log", start=-5, length=7)),
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_question_about_a_task_manager_goes_by_the_resource_manager(request_: client.Request, ask: processes.Ask) -> None:
+def test_a_question_about_a_task_manager_goes_by_the_resource_manager(request_: base.Request, ask: processes.Ask) -> None:
     world = settled()
     [asked] = bodies(world.request(request_))
     assert asked == jobs.AskTaskManager(task_manager="a", ask=ask, reply_to="c", correlation="2", number=1)
@@ -70,24 +70,24 @@ def test_a_question_about_a_task_manager_goes_by_the_resource_manager(request_: 
 def test_a_question_about_a_task_manager_is_answered_without_the_resource_manager_later_than_that_would_answer() -> None:
     """The ResourceManager waits for a silent TaskManager nearly as long, and machine time may stand at a tick two seconds ago."""
     world = settled()
-    world.request(client.ListLogs(**ABOUT))
+    world.request(processes.ListLogs(**ABOUT))
     overview = client.GetClusterOverview(reply_to="c", correlation="3")
     world.request(overview)
     assert [type(each) for each in later(world)] == [client.ClusterOverview], "and others do not wait for it"
     assert later(world, 1_999) == []
     [told] = later(world, 1)
     assert (told.correlation, told.kind, told.silent) == ("2", "busy", RM) and "TaskManager a" in told.reason
-    assert [type(each) for each in bodies(world.request(client.ListLogs(**ABOUT)))] == [client.RequestRefused], "it is silent"
+    assert [type(each) for each in bodies(world.request(processes.ListLogs(**ABOUT)))] == [client.RequestRefused], "it is silent"
 
 
 def test_while_the_resource_manager_was_never_heard_no_task_manager_is_asked() -> None:
     world = World()
-    [told] = bodies(world.request(client.ListLogs(**ABOUT)))
+    [told] = bodies(world.request(processes.ListLogs(**ABOUT)))
     assert (told.kind, told.reason) == ("busy", "the ResourceManager has not been heard yet; try again")
 
 
 @pytest.mark.parametrize("kind", [client.GetClusterOverview, client.ListTaskManagers])
-def test_questions_about_the_cluster_are_answered_while_the_resource_manager_is_dead(kind: type[client.Request]) -> None:
+def test_questions_about_the_cluster_are_answered_while_the_resource_manager_is_dead(kind: type[base.Request]) -> None:
     world = settled()
     world.accept()
     world.request(kind(reply_to="c", correlation="2"))
@@ -104,7 +104,7 @@ def test_who_deregisters_the_cluster_is_told_that_the_resource_manager_is_silent
 
 def test_who_blocks_a_host_is_told_that_the_resource_manager_is_silent() -> None:
     world = settled()
-    world.request(client.BlockHost(host="a", reply_to="c", correlation="2"))
+    world.request(blocklist.BlockHost(host="a", reply_to="c", correlation="2"))
     reason = f"{RM} does not answer: look later what it has done (`millrace blocked`)"
     assert later(world) == [], "it waits for etcd itself, nearly as long"
     assert later(world) == [client.RequestRefused(correlation="2", kind="busy", reason=reason, silent=RM)]
@@ -115,13 +115,13 @@ def test_who_blocks_a_host_is_told_that_the_resource_manager_is_silent() -> None
     [
         (client.DeregisterCluster(), {"what": "deregister"}),
         (client.DeregisterCluster(undo=True), {"what": "register"}),
-        (client.BlockHost(host="a"), {"what": "block", "host": "a"}),
-        (client.UnblockHost(host="a"), {"what": "unblock", "host": "a"}),
+        (blocklist.BlockHost(host="a"), {"what": "block", "host": "a"}),
+        (blocklist.UnblockHost(host="a"), {"what": "unblock", "host": "a"}),
     ],
     ids=["deregister", "register", "block", "unblock"],
 )
 def test_a_change_is_sent_also_where_nobody_wants_an_answer_or_the_resource_manager_is_silent(
-    change: client.Request, sent: dict[str, str]
+    change: base.Request, sent: dict[str, str]
 ) -> None:
     def parts(body: object) -> dict[str, str]:
         return {name: getattr(body, name) for name in sent}
@@ -202,7 +202,7 @@ def test_a_flood_of_questions_about_a_dead_part_leaves_room_for_those_about_othe
 
 
 @pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.CancelJob, client.AwaitJobResult])
-def test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so(kind: type[client.Request]) -> None:
+def test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so(kind: type[base.Request]) -> None:
     world = settled()
     world.request(asks(kind))
     [told] = later(world)
@@ -250,9 +250,9 @@ def test_while_etcd_is_silent_who_submits_without_a_time_is_answered_after_a_min
 
 
 @pytest.mark.parametrize("request_", [
-    asks(client.CancelJob), client.UpdateRequirements(job=JOB, parallelism=2, reply_to="c", correlation="2"),
+    asks(client.CancelJob), requirements.UpdateRequirements(job=JOB, parallelism=2, reply_to="c", correlation="2"),
 ], ids=lambda each: each.type)  # fmt: skip
-def test_what_the_end_of_a_job_decides_is_answered_though_that_is_not_stored(request_: client.Request) -> None:
+def test_what_the_end_of_a_job_decides_is_answered_though_that_is_not_stored(request_: base.Request) -> None:
     """It waited for as long as etcd or storage was away."""
     world = settled()
     world.accept()
@@ -307,8 +307,8 @@ def test_a_job_that_waits_or_whose_job_master_is_silent_is_cancelling_at_once() 
 
 
 CHANGES = {
-    "block": client.BlockHost(host="a"),
-    "unblock": client.UnblockHost(host="a"),
+    "block": blocklist.BlockHost(host="a"),
+    "unblock": blocklist.UnblockHost(host="a"),
     "deregister": client.DeregisterCluster(),
     "register": client.DeregisterCluster(undo=True),
 }
@@ -330,7 +330,7 @@ def test_of_changes_that_wait_for_the_resource_manager_the_newest_about_each_thi
     world = World()
     for change in CHANGES.values():
         world.request(change)
-    world.request(client.BlockHost(host="b"))
+    world.request(blocklist.BlockHost(host="b"))
     world.tell(PeerBorn(SHARD, 1), sender=SHARD)
     said = bodies(world.tell(PeerBorn(RM, 1), sender=RM))
     assert [(each.what, getattr(each, "host", None)) for each in said] == [("unblock", "a"), ("register", None), ("block", "b")]
@@ -339,7 +339,7 @@ def test_of_changes_that_wait_for_the_resource_manager_the_newest_about_each_thi
 def test_changes_that_wait_for_the_resource_manager_are_bounded() -> None:
     world = World()
     for number in range(UNANSWERED_MOST + 1):
-        world.request(client.BlockHost(host=f"host-{number}"))
-    world.request(client.UnblockHost(host="host-7"))
+        world.request(blocklist.BlockHost(host=f"host-{number}"))
+    world.request(blocklist.UnblockHost(host="host-7"))
     said = bodies(world.tell(PeerBorn(RM, 1), sender=RM))
     assert (len(said), said[-1].host, said[-1].what) == (UNANSWERED_MOST, "host-7", "unblock")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Do, PeerBorn, Publish, Say
-from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages import base, blocklist, client, effects, events, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import shard_scope
 from millrace.core.trace_context import of_facts
@@ -18,7 +18,7 @@ from services.dispatcher.core.submission import UNDONE
 from tests.core.of_dispatcher import EXCERPT, GRAPH, JOB, OTHER, SHARD, World, asks, bodies, settled, stored
 
 
-def reply(body: client.Reply) -> list[Publish]:
+def reply(body: base.Reply) -> list[Publish]:
     return [Publish("client.replies", "c", body)]
 
 
@@ -88,7 +88,7 @@ def test_a_job_that_is_not_remembered_is_looked_for_in_etcd() -> None:
 
 
 @pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.AwaitJobResult, client.CancelJob])
-def test_an_unknown_job_is_not_found(kind: type[client.Request]) -> None:
+def test_an_unknown_job_is_not_found(kind: type[base.Request]) -> None:
     world = settled()
     world.request(asks(kind))
     refused = client.RequestRefused(correlation="2", kind="not_found", reason=f"there is no job {JOB}")
@@ -283,21 +283,21 @@ def test_a_cluster_is_deregistered_once_however_often_the_request_is_read() -> N
 
 def test_the_blocklist_is_the_resource_managers_and_is_changed_once_however_often_a_request_is_read() -> None:
     world = settled()
-    block = client.BlockHost(host="a", for_ms=60_000, reason="disk", by="ada", evacuate=True, reply_to="c", correlation="2")
-    told = jobs.AskBlocklist(
+    block = blocklist.BlockHost(host="a", for_ms=60_000, reason="disk", by="ada", evacuate=True, reply_to="c", correlation="2")
+    told = blocklist.AskBlocklist(
         what="block", host="a", for_ms=60_000, reason="disk", by="ada", evacuate=True, reply_to="c", correlation="2", number=1
     )  # fmt: skip
     assert world.request(block) == [Say("resource-manager", told)]
-    unblock = client.UnblockHost(host="a", reply_to="c", correlation="3")
-    told = jobs.AskBlocklist(what="unblock", host="a", reply_to="c", correlation="3", number=2)
+    unblock = blocklist.UnblockHost(host="a", reply_to="c", correlation="3")
+    told = blocklist.AskBlocklist(what="unblock", host="a", reply_to="c", correlation="3", number=2)
     assert world.request(unblock) == [Say("resource-manager", told)]
     for number, request in enumerate((block, unblock), 7):
         assert [each.kind for each in bodies(world.tell(again(request, number)))] == ["conflict"]
-    [said] = world.tell(again(client.ListBlockedHosts(reply_to="c", correlation="4"), 9))
-    assert said.body == jobs.AskBlocklist(what="list", reply_to="c", correlation="4", number=3)
-    assert world.request(client.ListBlockedHosts()) == []
-    told = jobs.AskBlocklist(what="unblock", host="a", reply_to="", correlation="")
-    assert world.request(client.UnblockHost(host="a")) == [Say("resource-manager", told)], "who wants no answer is obeyed, too"
+    [said] = world.tell(again(blocklist.ListBlockedHosts(reply_to="c", correlation="4"), 9))
+    assert said.body == blocklist.AskBlocklist(what="list", reply_to="c", correlation="4", number=3)
+    assert world.request(blocklist.ListBlockedHosts()) == []
+    told = blocklist.AskBlocklist(what="unblock", host="a", reply_to="", correlation="")
+    assert world.request(blocklist.UnblockHost(host="a")) == [Say("resource-manager", told)], "who wants no answer is obeyed, too"
 
 
 def test_while_no_resource_manager_is_heard_the_client_is_told() -> None:
@@ -315,7 +315,7 @@ def test_blank_is_blank() -> None:
 # requests that are read again, for the Dispatcher's log is lost
 
 
-def again(request: client.Request, offset: int, decided: bool = True, log: str = "l", **found: Any) -> Client:
+def again(request: base.Request, offset: int, decided: bool = True, log: str = "l", **found: Any) -> Client:
     return Client(log=log, prev=offset - 1, offset=offset, request=request, decided=decided, **found)
 
 

@@ -9,7 +9,7 @@ import pytest
 from millrace.core.jobgraph.model import dump
 from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import client, jobs
+from millrace.core.messages import base, client, jobs, requirements
 from millrace.core.messages.records import Client
 from millrace.core.messages.requirements import Rescale
 from millrace.core.timing import FORWARDED_ANSWER_MS
@@ -33,31 +33,31 @@ def accepted(**settings: Any) -> World:
     return world
 
 
-def listed(b: int = 2) -> list[client.VertexRequirement]:
-    one = client.VertexRequirement(vertex="a", parallelism=1, most=1, group="a", why=ALONE)
-    return [one, *(client.VertexRequirement(vertex=name, parallelism=b, most=128, group="b") for name in "bc")]
+def listed(b: int = 2) -> list[requirements.VertexRequirement]:
+    one = requirements.VertexRequirement(vertex="a", parallelism=1, most=1, group="a", why=ALONE)
+    return [one, *(requirements.VertexRequirement(vertex=name, parallelism=b, most=128, group="b") for name in "bc")]
 
 
-def update(parallelism: int | None = None, **vertices: int) -> client.UpdateRequirements:
-    return client.UpdateRequirements(job=JOB, parallelism=parallelism, vertices=vertices, reply_to="c", correlation="2")
+def update(parallelism: int | None = None, **vertices: int) -> requirements.UpdateRequirements:
+    return requirements.UpdateRequirements(job=JOB, parallelism=parallelism, vertices=vertices, reply_to="c", correlation="2")
 
 
-def refused(world: World, request: client.Request) -> client.RequestRefused:
+def refused(world: World, request: base.Request) -> client.RequestRefused:
     [said] = world.request(request)
     assert isinstance(said, Publish) and isinstance(said.body, client.RequestRefused)
     return said.body
 
 
-def decided(world: World, sent: Any, reason: str | None = None) -> client.Reply:
+def decided(world: World, sent: Any, reason: str | None = None) -> base.Reply:
     """What the client is answered once the JobMaster has decided."""
     [answer] = world.tell(jobs.QuestionAnswered(number=sent.number, refused=reason), sender=SHARD)
     assert isinstance(answer, Publish) and (answer.topic, answer.key) == ("client.replies", "c")
     return answer.body
 
 
-def described_by(world: World) -> list[client.VertexRequirement]:
-    [answer] = bodies(world.request(asks(client.DescribeRequirements)))
-    vertices: list[client.VertexRequirement] = answer.vertices
+def described_by(world: World) -> list[requirements.VertexRequirement]:
+    [answer] = bodies(world.request(asks(requirements.DescribeRequirements)))
+    vertices: list[requirements.VertexRequirement] = answer.vertices
     return vertices
 
 
@@ -68,8 +68,8 @@ def started(world: World) -> jobs.StartJob:
 
 
 def test_what_a_job_has_and_may_have() -> None:
-    answer = client.JobRequirements(correlation="2", job=JOB, vertices=listed())
-    assert accepted().request(asks(client.DescribeRequirements)) == [Publish("client.replies", "c", answer)]
+    answer = requirements.JobRequirements(correlation="2", job=JOB, vertices=listed())
+    assert accepted().request(asks(requirements.DescribeRequirements)) == [Publish("client.replies", "c", answer)]
 
 
 def test_another_parallelism_is_noted_sent_to_the_job_master_and_answered() -> None:
@@ -77,7 +77,7 @@ def test_another_parallelism_is_noted_sent_to_the_job_master_and_answered() -> N
     [sent] = world.request(update(c=4))
     rescale = Rescale(parallelism={"b": 4, "c": 4}, log="l", offset=world.offset - 1)
     assert sent == Say(SHARD, jobs.RescaleStartedJob(job=JOB, rescale=rescale, number=1))
-    taken = client.RequirementsUpdated(correlation="2", job=JOB, changed={"b": 4, "c": 4}, vertices=listed(4))
+    taken = requirements.RequirementsUpdated(correlation="2", job=JOB, changed={"b": 4, "c": 4}, vertices=listed(4))
     assert decided(world, sent.body) == taken
     assert world.tell(jobs.QuestionAnswered(number=1), sender=SHARD) == [], "once"
     assert (world.state.live[JOB].subtasks, world.state.live_subtasks) == (9, 9)
@@ -110,7 +110,7 @@ def test_what_was_asked_for_adds_up_and_back_again_is_a_change_as_any_other() ->
     (update(b=3, c=4), "c: has 4, and b has 3: forward needs equal parallelism"),
     (update(a=2, d=2), "2 things are wrong"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused_with_the_reason(request_: client.Request, reason: str) -> None:
+def test_what_cannot_be_is_refused_with_the_reason(request_: base.Request, reason: str) -> None:
     world = accepted()
     said = refused(world, request_)
     assert (said.kind, said.reason.replace("vertices are a, b, c", "did you mean a?"), bool(said.problems)) == ("invalid", reason, True)
@@ -148,7 +148,7 @@ def test_a_job_that_ends_or_has_ended_is_left_alone() -> None:
     world.finish()
     said = refused(world, update(3))
     assert (said.kind, said.reason) == ("conflict", f"job {JOB} has ended already: it is FINISHED")
-    assert refused(world, asks(client.DescribeRequirements)).kind == "conflict"
+    assert refused(world, asks(requirements.DescribeRequirements)).kind == "conflict"
 
 
 def test_a_dispatcher_that_has_lost_its_log_has_it_from_the_job_master_or_reads_it_again() -> None:
@@ -199,7 +199,7 @@ def test_the_same_numbers_before_the_first_request_is_decided_are_decided_with_i
         assert [each.rescale.parallelism for each in sent] == [{"b": 4, "c": 4}] * 2
         answers = [decided(world, each, reason) for each in sent]
         assert [each.type for each in answers] == [kind] * 2
-        assert [each.changed for each in answers if isinstance(each, client.RequirementsUpdated)] in ([], [{"b": 4, "c": 4}, {}])
+        assert [each.changed for each in answers if isinstance(each, requirements.RequirementsUpdated)] in ([], [{"b": 4, "c": 4}, {}])
     world = accepted()
     one, two = (bodies(world.request(update(4)))[0] for _ in range(2))
     decided(world, one, "too late")
@@ -225,7 +225,7 @@ def test_a_job_master_that_is_silent_is_named() -> None:
     world.now_ms += FORWARDED_ANSWER_MS
     [answer] = bodies(world.tell(Ticked(), sender=""))
     changed = {"b": 4, "c": 4}
-    assert answer == client.RequirementsUpdated(correlation="2", job=JOB, changed=changed, vertices=listed(4), silent=SHARD)
+    assert answer == requirements.RequirementsUpdated(correlation="2", job=JOB, changed=changed, vertices=listed(4), silent=SHARD)
     sent, answer = bodies(world.request(update(5)))
     assert (sent.rescale.parallelism, sent.number, answer.silent) == ({"b": 5, "c": 5}, 2, SHARD), "it is sent, and not waited for"
     [answer] = bodies(world.request(update(5)))

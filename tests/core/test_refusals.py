@@ -19,7 +19,7 @@ from typing import Any, get_args
 import pytest
 
 from millrace.core.machine import PassedOver, Publish
-from millrace.core.messages import client
+from millrace.core.messages import base, client, schedules
 from millrace.core.messages.records import Client
 from millrace.core.topics import RESOURCE_MANAGER
 from services.dispatcher.core import forwarding, questions, waiting
@@ -245,11 +245,11 @@ FIELDS: dict[str, Any] = {
 OTHERS = list(questions.OTHER_REQUESTS)
 FORWARDED = [kind for kind, row in questions.OTHER_REQUESTS.items() if row.without is not None]
 OF_JOBS = list(questions.JOB_REQUESTS)
-CHANGES = [client.DeregisterCluster, client.ShutDownCluster, client.SetSchedule, client.PauseSchedule, client.RemoveSchedule,
-           client.RunSchedule, *(kind for kind, what in questions.BLOCKLIST.items() if what != "list")]  # fmt: skip
+CHANGES = [client.DeregisterCluster, client.ShutDownCluster, schedules.SetSchedule, schedules.PauseSchedule, schedules.RemoveSchedule,
+           schedules.RunSchedule, *(kind for kind, what in questions.BLOCKLIST.items() if what != "list")]  # fmt: skip
 
 
-def _asked(kind: type[client.Request]) -> client.Request:
+def _asked(kind: type[base.Request]) -> base.Request:
     return kind.model_construct(**{name: value for name, value in FIELDS.items() if name in kind.model_fields})
 
 
@@ -260,7 +260,7 @@ def _refused(outputs: list[Any]) -> str:
 
 
 @pytest.mark.parametrize("kind", FORWARDED)
-def test_before_the_resource_manager_was_heard_each_question_for_it_is_refused(kind: type[client.Request]) -> None:
+def test_before_the_resource_manager_was_heard_each_question_for_it_is_refused(kind: type[base.Request]) -> None:
     world = settled()
     del world.state.received_from[RESOURCE_MANAGER]
     outputs = world.request(_asked(kind))
@@ -269,7 +269,7 @@ def test_before_the_resource_manager_was_heard_each_question_for_it_is_refused(k
 
 @pytest.mark.parametrize("kind", FORWARDED)
 def test_while_too_many_wait_for_the_resource_manager_each_question_for_it_is_refused(
-    kind: type[client.Request], monkeypatch: pytest.MonkeyPatch
+    kind: type[base.Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "FORWARDED_MOST", 0)
     outputs = settled().request(_asked(kind))
@@ -278,7 +278,7 @@ def test_while_too_many_wait_for_the_resource_manager_each_question_for_it_is_re
 
 @pytest.mark.parametrize("kind", OF_JOBS)
 def test_while_too_many_jobs_are_looked_for_each_request_about_another_is_refused(
-    kind: type[client.Request], monkeypatch: pytest.MonkeyPatch
+    kind: type[base.Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "WAITING_MOST", 0)
     outputs = settled().tell(Client(log="l", prev=-1, offset=0, request=_asked(kind), graph=GRAPH, digest="d", decided=True))
@@ -286,14 +286,14 @@ def test_while_too_many_jobs_are_looked_for_each_request_about_another_is_refuse
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_change_that_a_dispatcher_without_its_log_reads_again_is_refused(kind: type[client.Request]) -> None:
+def test_a_change_that_a_dispatcher_without_its_log_reads_again_is_refused(kind: type[base.Request]) -> None:
     world = settled()
     outputs = world.tell(Client(log="l", prev=-1, offset=0, request=_asked(kind), decided=True))
     assert _refused(outputs) in ("busy", "conflict") and len(outputs) == 1, "and nothing is done"
 
 
 @pytest.mark.parametrize("kind", [*OTHERS, *OF_JOBS])
-def test_any_request_whose_handling_ended_processes_is_refused(kind: type[client.Request]) -> None:
+def test_any_request_whose_handling_ended_processes_is_refused(kind: type[base.Request]) -> None:
     record = Client(log="l", prev=-1, offset=0, request=_asked(kind))
     outputs = settled().tell(PassedOver(record, "KeyError: 'x'"))
     assert _refused(outputs) == "internal"

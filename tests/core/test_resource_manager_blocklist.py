@@ -13,20 +13,15 @@ from millrace.core.messages.blocklist import (
     BlockedHostInfo,
     BlockedHostsListed,
     BlockedTaskManagers,
+    BlocklistRead,
+    BlockStored,
     HostBlocked,
     HostUnblocked,
+    ReadBlocklist,
+    StoreBlock,
     TaskManagersBlocked,
 )
 from millrace.core.messages.client import RequestRefused
-from millrace.core.messages.effects import (
-    BlocklistRead,
-    BlockStored,
-    ReadBlocklist,
-    StartWorker,
-    StoreBlock,
-    WorkersListed,
-    WorkerStarted,
-)
 from millrace.core.messages.jobs import Query, QuestionAnswered, SlotSpec
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
@@ -36,6 +31,7 @@ from millrace.core.messages.slots import (
     ReportedSlot,
     SlotReport,
 )
+from millrace.core.messages.worker_effects import StartWorker, WorkersListed, WorkerStarted
 from millrace.core.timing import INSPECTION_ANSWER_MS
 from millrace.core.topics import DISPATCHER
 from services.resource_manager.core.blocklist import ANSWERS_MOST

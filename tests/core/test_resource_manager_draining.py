@@ -6,10 +6,11 @@ from typing import Any
 
 from millrace.core.machine import Configured, Do, Forget, PeerBorn, Publish, Say
 from millrace.core.messages.client import ClusterDeregistered
-from millrace.core.messages.effects import FenceTaskManager, ListWorkers, WorkersListed
+from millrace.core.messages.effects import FenceTaskManager
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import Query, QuestionAnswered
 from millrace.core.messages.slots import DrainAnswered, DrainTaskManager, ReleaseTaskManager
+from millrace.core.messages.worker_effects import ListWorkers, WorkersListed
 from millrace.core.topics import Scope
 from services.resource_manager.core.providing import DEREGISTERED
 from tests.core.of_resource_manager import lost

@@ -7,18 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.blocklist import BlockedHost
-from millrace.core.messages.effects import (
-    BlocklistRead,
-    BlockStored,
-    ListWorkers,
-    ReadBlocklist,
-    StartWorker,
-    StopWorker,
-    StoreBlock,
-    WorkersListed,
-    WorkerStarted,
-)
+from millrace.core.messages.blocklist import BlockedHost, BlocklistRead, BlockStored, ReadBlocklist, StoreBlock
+from millrace.core.messages.worker_effects import ListWorkers, StartWorker, StopWorker, WorkersListed, WorkerStarted
 from millrace.core.topics import RESOURCE_MANAGER
 from millrace.io.interfaces import Put, Txn
 from millrace.runtime.performer import Fence, Refused

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Configured, Do, Forget, PassedOver, Publish, Say
-from millrace.core.messages.effects import ListWorkers, WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.messages.events import ProviderConfigured
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
@@ -16,6 +15,7 @@ from millrace.core.messages.slots import (
     ReportedSlot,
     SlotSpec,
 )
+from millrace.core.messages.worker_effects import ListWorkers, WorkersListed, WorkerStarted, WorkerStopped
 from services.resource_manager.core import workers
 from tests.core.of_resource_manager import Driver, queued
 from tests.core.of_workers import SETTINGS, W1, W2, W3, Provided, grants

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Do, Publish, Say
-from millrace.core.messages import client, processes
+from millrace.core.messages import base, client, processes
 from millrace.core.messages.effects import AnswerSought, FindAnswer
 from millrace.core.messages.processes import DescribeAsk, LogsAsk, ThreadsAsk, UploadAsk
 from millrace.core.messages.slots import AnswerClient, AnswerFound, ClientAnswered, SlotBroken
@@ -17,7 +17,7 @@ from tests.core.of_task_manager import INCARNATION, RM, Driver
 ASKED = {"question": 5, "reply_to": "c", "correlation": "9"}
 
 
-def found(driver: Driver, answer: processes.Answer) -> client.Reply:
+def found(driver: Driver, answer: processes.Answer) -> base.Reply:
     """The reply that is published; the ResourceManager learns that there is one."""
     published, told = driver.local(AnswerFound(**ASKED, task_manager="a", answer=answer))
     assert told == Say(RM, ClientAnswered(question=5))
@@ -39,12 +39,12 @@ def test_a_description_has_each_slot_with_what_is_in_it_and_its_jvm() -> None:
     jvms = [processes.SlotJvm(slot=0, jvm=jvm_status()), processes.SlotJvm(slot=1, no_answer="it hangs")]
     reply = found(driver, processes.Description(status=process_status(), slots=jvms))
     running = {"job": "j", "allocation": "al", "attempt": "j/t/0/1", "attempt_state": "RUNNING"}
-    assert reply == client.TaskManagerDescribed(
+    assert reply == processes.TaskManagerDescribed(
         correlation="9", task_manager="a", incarnation=INCARNATION, status=process_status(), total=3,
         slots=[
-            client.SlotDescribed(slot=0, state="ACTIVE", memory_mb=1024, jvm=jvm_status(), **running),
-            client.SlotDescribed(slot=1, state="FREE", memory_mb=1024, no_answer="it hangs"),
-            client.SlotDescribed(slot=2, state="BROKEN", memory_mb=1024, broken="no disk", no_answer="it was not asked"),
+            processes.SlotDescribed(slot=0, state="ACTIVE", memory_mb=1024, jvm=jvm_status(), **running),
+            processes.SlotDescribed(slot=1, state="FREE", memory_mb=1024, no_answer="it hangs"),
+            processes.SlotDescribed(slot=2, state="BROKEN", memory_mb=1024, broken="no disk", no_answer="it was not asked"),
         ],
     )  # fmt: skip
 
@@ -61,21 +61,21 @@ def test_a_description_of_very_many_slots_fits_into_a_record() -> None:
     [
         (
             processes.ThreadDumps(dumps=[processes.ThreadDump(of="the process", text="...")]),
-            client.ThreadsDumped(correlation="9", process="a", dumps=[processes.ThreadDump(of="the process", text="...")]),
+            processes.ThreadsDumped(correlation="9", process="a", dumps=[processes.ThreadDump(of="the process", text="...")]),
         ),
         (
             processes.LogFiles(logs=[processes.LogFile(log="log", bytes=3, modified_ms=4)]),
-            client.LogsListed(correlation="9", process="a", logs=[processes.LogFile(log="log", bytes=3, modified_ms=4)]),
+            processes.LogsListed(correlation="9", process="a", logs=[processes.LogFile(log="log", bytes=3, modified_ms=4)]),
         ),
         (
             processes.UploadedPiece(piece=processes.LogPiece(log="log", path="logs/asked/1", start=0, bytes=3, size=3)),
-            client.LogUploaded(
+            processes.LogUploaded(
                 correlation="9", process="a", piece=processes.LogPiece(log="log", path="logs/asked/1", start=0, bytes=3, size=3)
             ),
         ),
         (
             processes.SettingsFound(settings=[processes.Setting(name="slots", value=2, origin="from a flag")]),
-            client.SettingsListed(
+            processes.SettingsListed(
                 correlation="9", process="a", settings=[processes.Setting(name="slots", value=2, origin="from a flag")]
             ),
         ),
@@ -86,5 +86,5 @@ def test_a_description_of_very_many_slots_fits_into_a_record() -> None:
     ],
     ids=lambda each: each.__class__.__name__,
 )  # fmt: skip
-def test_what_is_found_is_published_as_it_is(answer: processes.Answer, reply: client.Reply) -> None:
+def test_what_is_found_is_published_as_it_is(answer: processes.Answer, reply: base.Reply) -> None:
     assert found(Driver(), answer) == reply

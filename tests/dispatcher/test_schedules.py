@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.core.fold import ScopeState
-from millrace.core.messages import effects
+from millrace.core.messages import schedule_effects
 from millrace.core.messages.client import SubmitJob
 from millrace.core.messages.schedules import ScheduleGraph, ScheduleProgress, StoredSchedule
 from millrace.io.interfaces import Put, Txn, UnknownOutcome
@@ -63,17 +63,20 @@ class World:
         [outcome] = self.jobs.ports()[type(effect)]([effect], self.fence)
         return outcome
 
-    def set(self, name: str = "s", graph: dict[str, Any] = GRAPH, **fields: Any) -> effects.ScheduleStored:
+    def set(self, name: str = "s", graph: dict[str, Any] = GRAPH, **fields: Any) -> schedule_effects.ScheduleStored:
         self.number += 1
         known = {"revision": f"1.{self.number}", "cron": "0 * * * *", "time_zone": "UTC", "missed": "latest", "overlap": "skip"}
         stored = StoredSchedule(**{**known, "since_ms": NOON - 1, "set_ms": NOON, "name": "one", **fields})
-        outcome: effects.ScheduleStored = self.do(
-            effects.StoreSchedule(number=self.number, schedule=name, stored=stored, graph=ScheduleGraph(graph=graph, parameters={}))
+        outcome: schedule_effects.ScheduleStored = self.do(
+            schedule_effects.StoreSchedule(
+                number=self.number, schedule=name, stored=stored, graph=ScheduleGraph(graph=graph, parameters={})
+            )
         )
         return outcome
 
-    def change(self, change: Any, name: str = "s") -> effects.ScheduleChanged:
-        outcome: effects.ScheduleChanged = self.do(effects.ChangeSchedule(number=1, schedule=name, change=change, at_ms=self.now_ms))
+    def change(self, change: Any, name: str = "s") -> schedule_effects.ScheduleChanged:
+        effect = schedule_effects.ChangeSchedule(number=1, schedule=name, change=change, at_ms=self.now_ms)
+        outcome: schedule_effects.ScheduleChanged = self.do(effect)
         return outcome
 
     def look(self, times: int = 1, ms: int = 0) -> None:
@@ -363,16 +366,16 @@ def test_pages_of_schedules_are_whole(world: World) -> None:
     found: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = world.do(effects.FindSchedules(number=1, after=after, limit=2))
+        page = world.do(schedule_effects.FindSchedules(number=1, after=after, limit=2))
         found, after = found + [each.schedule for each in page.schedules], page.next
     assert found == ["a", "b", "c"]
 
 
 def test_a_run_by_hand_has_the_time_of_now(world: World) -> None:
     world.set(time_zone="Asia/Kathmandu")
-    found = world.do(effects.FindSchedules(number=1, schedule="s", run_at_ms=NOON + 8 * HOUR_MS))
+    found = world.do(schedule_effects.FindSchedules(number=1, schedule="s", run_at_ms=NOON + 8 * HOUR_MS))
     assert found.graph == ScheduleGraph(graph=GRAPH, parameters={"scheduled_date": "2026-06-02"})
-    assert world.do(effects.FindSchedules(number=1, schedule="t", run_at_ms=NOON)).schedules == []
+    assert world.do(schedule_effects.FindSchedules(number=1, schedule="t", run_at_ms=NOON)).schedules == []
 
 
 @pytest.mark.parametrize("value", [b"", b"foreign", b"{}", json.dumps({"cron": 1}).encode()])
@@ -383,7 +386,7 @@ def test_what_cannot_be_read_is_the_trouble_of_that_schedule_alone(world: World,
     world.store.txn(Txn([], [Put(f"{PROGRESS}b", value)]))
     world.look(2)
     assert [each.job for each in world.published()] == ["b-20260601T1200Z"]
-    assert "cannot be read" in world.do(effects.FindSchedules(number=1, schedule="a")).problem
+    assert "cannot be read" in world.do(schedule_effects.FindSchedules(number=1, schedule="a")).problem
     assert "cannot be read" in (world.change("pause", "a").problem or "")
     assert not in_use(world.store).known
     assert world.change("remove", "a").found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.core.messages import blocklist, client, jobs, processes, slots
+from millrace.core.messages import blocklist, client, jobs, processes, requirements, schedules, slots
 from millrace.core.messages.records import Forked, Hello
 
 from .calls import TOO_LARGE, Absent, Call
@@ -58,11 +58,11 @@ DISPATCHER = (
     Call("cancelJob", (client.CancelJob, client.CancelAccepted, client.RequestRefused), (
         f"{MACHINE}test_cancel_of_a_live_job_goes_to_its_shard_once", f"{MACHINE}test_cancel_of_an_ended_job",
     ), "cancel", "POST /api/v1/jobs/{job}/cancel"),
-    Call("requestJobResourceRequirements", (client.DescribeRequirements, client.JobRequirements), (
+    Call("requestJobResourceRequirements", (requirements.DescribeRequirements, requirements.JobRequirements), (
         "test_dispatcher_requirements.py:test_what_a_job_has_and_may_have",
         "test_jobgraph_rescale.py:test_what_may_be_set_is_what_the_rules_of_a_graph_allow",
     ), "rescale", "GET /api/v1/jobs/{job}/requirements", scenario="tests/transcripts/rescaled.txt"),
-    Call("updateJobResourceRequirements", (client.UpdateRequirements, client.RequirementsUpdated), (
+    Call("updateJobResourceRequirements", (requirements.UpdateRequirements, requirements.RequirementsUpdated), (
         "test_dispatcher_requirements.py:test_another_parallelism_is_noted_sent_to_the_job_master_and_answered",
         "test_dispatcher_requirements.py:test_what_cannot_be_is_refused_with_the_reason",
     ), "rescale", "PUT /api/v1/jobs/{job}/requirements", scenario="tests/transcripts/rescaled.txt"),
@@ -75,17 +75,17 @@ DISPATCHER = (
         "test_job_master_inspection.py:test_attempts_are_asked_and_the_client_is_answered_when_all_have",
     ), "inspect", "GET /api/v1/jobs/{job}/report"),
     Call("none of the original: a schedule is set, paused, removed", (
-        client.SetSchedule, client.PauseSchedule, client.RemoveSchedule, client.ScheduleDescribed, client.ScheduleRemoved,
+        schedules.SetSchedule, schedules.PauseSchedule, schedules.RemoveSchedule, schedules.ScheduleDescribed, schedules.ScheduleRemoved,
     ), (
         f"{SCHEDULES}test_a_schedule_is_stored_and_then_answered", f"{SCHEDULES}test_a_schedule_is_paused_resumed_and_removed",
         f"{SCHEDULES}test_what_a_dispatcher_without_its_log_reads_again_changes_nothing",
     ), "schedule set, schedule pause, schedule resume, schedule remove", "PUT /api/v1/schedules/{schedule}"),
     Call("none of the original: schedules are listed, and shown with their runs", (
-        client.ListSchedules, client.SchedulesListed, client.DescribeSchedule,
+        schedules.ListSchedules, schedules.SchedulesListed, schedules.DescribeSchedule,
     ), (
         f"{SCHEDULES}test_schedules_are_listed_a_page_at_a_time", f"{SCHEDULES}test_a_schedule_is_shown_with_its_runs_newest_first",
     ), "schedule list, schedule show", "GET /api/v1/schedules/{schedule}"),
-    Call("none of the original: a schedule is run by hand", (client.RunSchedule,), (
+    Call("none of the original: a schedule is run by hand", (schedules.RunSchedule,), (
         f"{SCHEDULES}test_a_run_by_hand_is_submitted_in_the_clients_place",
     ), "schedule run", "POST /api/v1/schedules/{schedule}/run"),
     Call("the answers of JobMasters and of the ResourceManager to what it forwards", (jobs.QuestionAnswered,), (
@@ -99,7 +99,7 @@ DISPATCHER = (
         f"{MACHINE}test_status_of_a_live_job_with_why_it_waits",
         f"{MACHINE}test_a_job_that_a_new_life_of_its_shard_has_started_waits_only_if_that_one_says_so",
     ), "list", "GET /api/v1/jobs"),
-    Call("requestThreadDump and logs of the JobManager: of each process of a service", (processes.AskProcess, client.ProcessDescribed), (
+    Call("requestThreadDump and logs of the JobManager: of each process of a service", (processes.AskProcess, processes.ProcessDescribed), (
         "test_io_inspection.py:test_a_process_answers_what_it_is_asked_and_what_all_are_asked",
         "test_client_processes.py:test_those_that_answer_in_time_are_listed_by_service_and_name",
     ), "services, describe, logs", "GET /api/v1/services"),
@@ -151,8 +151,8 @@ RESOURCE_MANAGER = (
     Call(
         "notifyNewBlockedNodes",
         (
-            client.BlockHost, client.UnblockHost, client.ListBlockedHosts, jobs.AskBlocklist, blocklist.TaskManagersBlocked,
-            client.HostBlocked, client.HostUnblocked, client.BlockedHostsListed,
+            blocklist.BlockHost, blocklist.UnblockHost, blocklist.ListBlockedHosts, blocklist.AskBlocklist, blocklist.TaskManagersBlocked,
+            blocklist.HostBlocked, blocklist.HostUnblocked, blocklist.BlockedHostsListed,
         ),
         (
             f"{MACHINE}test_the_blocklist_is_the_resource_managers_and_is_changed_once_however_often_a_request_is_read",
@@ -169,7 +169,7 @@ RESOURCE_MANAGER = (
     ), "status", "GET /api/v1/overview"),
     Call(
         "requestTaskManagerDetailsInfo",
-        (client.DescribeTaskManager, jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, client.TaskManagerDescribed),
+        (processes.DescribeTaskManager, jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, processes.TaskManagerDescribed),
         (
             f"{ASKING}test_a_question_goes_to_the_task_manager_and_the_dispatcher_learns_when_it_is_answered",
             f"{ASKING}test_a_silent_task_manager_is_answered_for_in_time_and_once",
@@ -177,18 +177,18 @@ RESOURCE_MANAGER = (
         ),
         "describe", "GET /api/v1/taskmanagers/{name}",
     ),
-    Call("requestThreadDump, of a TaskManager", (client.DumpThreads, jobs.AskTaskManager, client.ThreadsDumped), (
+    Call("requestThreadDump, of a TaskManager", (processes.DumpThreads, jobs.AskTaskManager, processes.ThreadsDumped), (
         f"{INSPECTING}test_threads_are_those_of_the_process_of_the_jvm_and_of_a_running_attempt",
         f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "describe", "GET /api/v1/taskmanagers/{name}/thread-dump"),
-    Call("requestTaskManagerFileUpload", (client.UploadLog, jobs.AskTaskManager, client.LogUploaded), (
+    Call("requestTaskManagerFileUpload", (processes.UploadLog, jobs.AskTaskManager, processes.LogUploaded), (
         f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots", f"{INSPECTING}test_nothing_else_can_be_read",
         f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "logs", "GET /api/v1/taskmanagers/{name}/logs/{log}"),
-    Call("requestTaskManagerLogList", (client.ListLogs, jobs.AskTaskManager, client.LogsListed), (
+    Call("requestTaskManagerLogList", (processes.ListLogs, jobs.AskTaskManager, processes.LogsListed), (
         f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots", f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "logs", "GET /api/v1/taskmanagers/{name}/logs"),
-    Call("the settings of a TaskManager", (client.ListSettings, jobs.AskTaskManager, client.SettingsListed), (
+    Call("the settings of a TaskManager", (processes.ListSettings, jobs.AskTaskManager, processes.SettingsListed), (
         "test_io_inspection.py:test_settings_are_those_that_the_process_runs_with",
         f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "settings", "GET /api/v1/taskmanagers/{name}/settings"),

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from millrace.core.messages import slots
 from millrace.core.messages.base import Body
-from millrace.core.messages.client import ProcessDescribed
 from millrace.core.messages.jobs import (
     DeclareAgain,
     JobMasterDeclared,
@@ -22,7 +21,7 @@ from millrace.core.messages.jobs import (
     ReconcileSlots,
     TaskManagersParted,
 )
-from millrace.core.messages.processes import AskProcess
+from millrace.core.messages.processes import AskProcess, ProcessDescribed
 from millrace.core.messages.records import Forked, Hello
 from services.dispatcher.core import questions
 from services.dispatcher.core.machine import HANDLERS as OF_DISPATCHER

@@ -9,8 +9,9 @@ import pytest
 import typer
 
 from deploy.cli.app import app
-from millrace.core.messages import client, links
+from millrace.core.messages import base, links
 from millrace.core.messages.records import Forked, Hello
+from millrace.core.messages.requests import REPLIES, REQUESTS
 from services.web.access.roles import FLINK, TABLE
 
 from .call_rows import ABSENT, CALLS, NAMES, WANTED
@@ -18,7 +19,7 @@ from .calls import SIMULATED, Absent, Call, handlers_of
 from .references import ROOT, resolve, source, wrong
 from .sentences import too_long
 
-MESSAGES = {body.__name__: body for body in (*client.REQUESTS, *client.REPLIES, *links.BODIES, Hello, Forked)}
+MESSAGES = {body.__name__: body for body in (*REQUESTS, *REPLIES, *links.BODIES, Hello, Forked)}
 ROWS = [(component, call) for component, calls in CALLS.items() for call in calls]
 MISSING = [(component, each) for component, absent in ABSENT.items() for each in absent]
 
@@ -42,7 +43,7 @@ def name_of(call: str) -> str:
 def test_a_row_has_no_hole_and_names_what_there_is(component: str, call: Call) -> None:
     assert bool(call.messages) != bool(call.done_by and call.scenario), "a message leads to its handler and scenario by itself"
     assert call.handlers and call.tests and call.cli and call.rest and all(call.scenarios)
-    unhandled = [body.__name__ for body in call.messages if not issubclass(body, client.Reply) and not list(handlers_of(body))]
+    unhandled = [body.__name__ for body in call.messages if not issubclass(body, base.Reply) and not list(handlers_of(body))]
     assert unhandled == [], "no machine handles it"
     assert wrong(" ".join(f"`{each}`" for each in (*call.handlers, *call.tests, *call.scenarios))) == []
     assert all(re.fullmatch(r"test_\w+\.py:test_\w+", each) for each in call.tests)

@@ -59,6 +59,13 @@ def test_no_imports_go_in_a_circle() -> None:
     TopologicalSorter({module: set(imported(module, known)) - {module} for module in known}).prepare()  # else a CycleError shows it
 
 
+def test_a_name_is_imported_from_the_file_that_has_it() -> None:
+    """`import X as X` offers a name a second time, in a list that somebody has to keep."""
+    offered = [f"{name}:{node.lineno}" for name, file in zip(names(FILES), FILES, strict=True) for node in ast.walk(ast.parse(text(file)))
+               if isinstance(node, ast.Import | ast.ImportFrom) and any(each.name == each.asname for each in node.names)]  # fmt: skip
+    assert offered == []
+
+
 def test_files_are_short() -> None:
     long = {name: lines for name, file in zip(names(FILES), FILES, strict=True) if (lines := text(file).count("\n")) > FILE_LINES}
     assert long == {}

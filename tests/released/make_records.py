@@ -19,8 +19,9 @@ sys.path.insert(0, "shared")
 sys.path.insert(0, ".")
 
 from millrace.core.machine import Do, Say
-from millrace.core.messages import LINKS, client, effects, jobs
+from millrace.core.messages import LINKS, effects, jobs
 from millrace.core.messages.records import Client, Elected, Forked, Hello, Message, Outcome, Probe, Tick, encode
+from millrace.core.messages.requests import REQUESTS
 from services.dispatcher.core import retirement
 from tests.core import of_job_master
 from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, SINK, TM, TWO, Shard
@@ -107,7 +108,7 @@ def missing(seen: set[str]) -> Iterator[bytes]:
     for body, sender in MESSAGES.items():
         if body.__name__ not in seen:
             yield encode(message(one_of(body), sender, "dispatcher"))
-    for request in client.REQUESTS:
+    for request in REQUESTS:
         if request.__name__ not in seen:
             yield encode(Client(log="l", prev=-1, offset=0, request=one_of(request)))
     yield encode(one_of(Client).model_copy(update={"request": None, "graph": None, "digest": None, "problems": [], "warnings": []}))

@@ -10,26 +10,40 @@ from typing import Any, get_args
 import pytest
 from pydantic import TypeAdapter
 
-from millrace.core.messages import blocklist, client, effects, jobs, slots
+from millrace.core.messages import (
+    blocklist,
+    client,
+    effects,
+    jobs,
+    processes,
+    requirements,
+    schedule_effects,
+    schedules,
+    slots,
+    worker_effects,
+)
 from millrace.core.messages.links import BODIES
 from millrace.core.messages.records import Forked, Hello, decode
+from millrace.core.messages.requests import REQUESTS
 from millrace.core.topics import TASK_MANAGER
 
 LINES = (Path(__file__).parent / "records-0.1.0.jsonl").read_text().splitlines()
 VALUES = [json.loads(line) for line in LINES]
 NEW = {
-    jobs.RescaleStartedJob, client.UpdateRequirements, client.DescribeRequirements,
+    jobs.RescaleStartedJob, requirements.UpdateRequirements, requirements.DescribeRequirements,
     jobs.ReportStartedJob, jobs.QuestionAnswered, jobs.DeclareAgain, slots.SlotUnused, slots.ProgressReported, slots.AttemptAnswered,
     slots.OrderAttempts, client.ReportNow, effects.KeepJob, effects.JobKept, slots.DrainTaskManager, slots.DrainAnswered,
-    client.DeregisterCluster, effects.StartWorker, effects.WorkerStarted, effects.StopWorker, effects.WorkerStopped,
-    effects.ListWorkers, effects.WorkersListed, client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
-    jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(client.AboutTaskManager),
+    client.DeregisterCluster, worker_effects.StartWorker, worker_effects.WorkerStarted, worker_effects.StopWorker,
+    worker_effects.WorkerStopped, worker_effects.ListWorkers, worker_effects.WorkersListed,
+    client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
+    jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(processes.AboutTaskManager),
     client.ShutDownCluster, jobs.SuspendJobs, jobs.ResumeJobs, jobs.JobsSuspended, effects.EndCluster, effects.ClusterEnded,
-    client.SetSchedule, client.PauseSchedule, client.RemoveSchedule, client.RunSchedule, client.DescribeSchedule, client.ListSchedules,
-    effects.StoreSchedule, effects.ScheduleStored, effects.ChangeSchedule, effects.ScheduleChanged, effects.FindSchedules,
-    effects.SchedulesFound,
-    jobs.NotEnoughResources, client.BlockHost, client.UnblockHost, client.ListBlockedHosts, jobs.AskBlocklist,
-    blocklist.TaskManagersBlocked, effects.StoreBlock, effects.BlockStored, effects.ReadBlocklist, effects.BlocklistRead,
+    schedules.SetSchedule, schedules.PauseSchedule, schedules.RemoveSchedule, schedules.RunSchedule,
+    schedules.DescribeSchedule, schedules.ListSchedules,
+    schedule_effects.StoreSchedule, schedule_effects.ScheduleStored, schedule_effects.ChangeSchedule, schedule_effects.ScheduleChanged,
+    schedule_effects.FindSchedules, schedule_effects.SchedulesFound,
+    jobs.NotEnoughResources, blocklist.BlockHost, blocklist.UnblockHost, blocklist.ListBlockedHosts, blocklist.AskBlocklist,
+    blocklist.TaskManagersBlocked, blocklist.StoreBlock, blocklist.BlockStored, blocklist.ReadBlocklist, blocklist.BlocklistRead,
     jobs.JobMasterHeartbeat, jobs.ReconcileSlots, slots.FreeUnused, effects.KeepJobGraph, effects.JobGraphKept, slots.AllocateSlots,
 }  # fmt: skip
 """What 0.1.0 did not know."""
@@ -70,7 +84,7 @@ def test_a_record_of_0_1_0_is_read_as_it_was_written(line: str) -> None:
 
 def test_there_is_one_of_each_that_0_1_0_knew() -> None:
     there = {body_of(value).get("type") for value in VALUES}
-    every = {*BODIES, Hello, Forked, *client.REQUESTS, *EFFECTS, *filter(None, EFFECTS.values())} - NEW
+    every = {*BODIES, Hello, Forked, *REQUESTS, *EFFECTS, *filter(None, EFFECTS.values())} - NEW
     assert {each.__name__ for each in every} <= there
     assert not {each.__name__ for each in NEW} & there
     assert {value["record"] for value in VALUES if "record" in value} == {"Elected", "Tick", "Outcome", "Client", "Message", "Probe"}

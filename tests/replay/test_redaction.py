@@ -9,7 +9,7 @@ import pytest
 
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Configured
-from millrace.core.messages import client, processes
+from millrace.core.messages import processes, schedules
 from millrace.core.messages.base import Body
 from millrace.core.messages.progress import ReportOrder
 from millrace.core.messages.slots import AnswerClient, AnswerFound, OrderAttempts
@@ -221,5 +221,5 @@ def test_a_redacted_request_about_a_schedule_is_one_still() -> None:
     asked = {"type": "SetSchedule", "schedule": "daily", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "graph": {"name": "secret"}}
     found = walk(asked, TOKEN)
     assert "secret" not in json.dumps(found)
-    body = client.SetSchedule.model_validate(found)
+    body = schedules.SetSchedule.model_validate(found)
     assert (body.schedule, body.cron, body.time_zone) == ("daily", "0 3 * * *", "Europe/Berlin")

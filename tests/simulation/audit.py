@@ -15,9 +15,10 @@ from millrace.core.fold import Fold, Parked, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Envelope, Machine, Output
-from millrace.core.messages.client import AboutTaskManager, DescribeJob, GetClusterOverview, ListTaskManagers, ReportNow
+from millrace.core.messages.client import DescribeJob, GetClusterOverview, ListTaskManagers, ReportNow
 from millrace.core.messages.events import AttemptStateChanged, JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
+from millrace.core.messages.processes import AboutTaskManager
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.messages.slots import AllocateSlot, AllocateSlots
 from millrace.core.states import SlotState

@@ -9,9 +9,16 @@ from typing import Any
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import Born, Envelope, Output, PassedOver, PeerBorn, Publish, Say
-from millrace.core.messages.blocklist import AskBlocklist, TaskManagersBlocked
-from millrace.core.messages.client import BlockHost, HostBlocked, ListBlockedHosts, RequestRefused, UnblockHost
-from millrace.core.messages.effects import BlocklistRead
+from millrace.core.messages.blocklist import (
+    AskBlocklist,
+    BlockHost,
+    BlocklistRead,
+    HostBlocked,
+    ListBlockedHosts,
+    TaskManagersBlocked,
+    UnblockHost,
+)
+from millrace.core.messages.client import RequestRefused
 from millrace.core.messages.records import Client
 from millrace.core.messages.slots import DeployTasks, RegisterTaskManager
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, TASK_MANAGER

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from millrace.core.messages import client
+from millrace.core.messages import base, client
 from millrace.core.messages.base import Body
 from millrace.core.messages.contracts import EVENTS as EVENT_BODIES
+from millrace.core.messages.requests import REPLIES
 from tests.simulation.bus import MemoryBus
 from tests.simulation.world import World
 
-REPLIES: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in client.REPLIES}
+REPLIES: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in REPLIES}
 EVENTS: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in EVENT_BODIES}
 
 
@@ -22,7 +23,7 @@ class Client:
         self._world, self.name = world, name
         self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused, stranger=True)
         self.asked = self.junk = 0
-        self.requests: list[type[client.Request]] = []
+        self.requests: list[type[base.Request]] = []
 
     def send(self, value: bytes) -> None:
         """Bytes that are no request, as a stranger may."""
@@ -45,7 +46,7 @@ class Client:
         self._bus.append("client.commands", 0, value)
         self._bus.serve()
 
-    def ask(self, request: type[client.Request], **fields: Any) -> str:
+    def ask(self, request: type[base.Request], **fields: Any) -> str:
         """Sends a request; its correlation."""
         self.asked += 1
         self.requests.append(request)
@@ -54,7 +55,7 @@ class Client:
         self._append(body.model_dump_json().encode())
         return correlation
 
-    def tell(self, request: type[client.Request], **fields: Any) -> None:
+    def tell(self, request: type[base.Request], **fields: Any) -> None:
         """Sends a request that wants no answer."""
         self._append(request(**fields).model_dump_json().encode())
 
@@ -66,10 +67,10 @@ class Client:
     def cancel(self, job: str) -> str:
         return self.ask(client.CancelJob, job=job)
 
-    def replies(self) -> dict[str, list[client.Reply]]:
+    def replies(self) -> dict[str, list[base.Reply]]:
         """Correlation -> what was answered; an answer said again by a new leader has the same id, and counts once."""
         partition = self._world.topology.partition("client.replies", self.name)
-        found: dict[str, dict[bytes, client.Reply]] = {}
+        found: dict[str, dict[bytes, base.Reply]] = {}
         for record in self._world.broker.log("client.replies", partition).records:
             if record.key == self.name.encode():
                 reply: Any = REPLIES[json.loads(record.value)["type"]].model_validate_json(record.value)

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from millrace.core.messages import client
+from millrace.core.messages import schedules
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from services.dispatcher.schedules import times
 from services.dispatcher.schedules.deciding import LATE_MS
@@ -40,7 +40,7 @@ def missed_times(seed: int) -> None:
     cluster = _cluster(seed, Timing(run=(100, 2_500)))
     for missed in MISSED:
         graph = workload.single(missed)
-        cluster.client.ask(client.SetSchedule, schedule=missed, graph=graph, cron=f"*/{EVERY} * * * *", missed=missed, overlap="wait")
+        cluster.client.ask(schedules.SetSchedule, schedule=missed, graph=graph, cron=f"*/{EVERY} * * * *", missed=missed, overlap="wait")
     cluster.run(lambda: cluster.world.has_schedules)
     begin_ms = cluster.world.clock.now_ms()
     cluster.run(most_ms=2_000)
@@ -64,11 +64,11 @@ def one_at_a_time(seed: int) -> None:
     cluster = _cluster(seed, Timing(run=(70_000, 100_000)))
     for overlap in ("wait", "skip"):
         graph = workload.single(overlap)
-        cluster.client.ask(client.SetSchedule, schedule=overlap, graph=graph, cron="* * * * *", missed="all", overlap=overlap)
+        cluster.client.ask(schedules.SetSchedule, schedule=overlap, graph=graph, cron="* * * * *", missed="all", overlap=overlap)
     begin_ms = cluster.world.clock.now_ms()
     _until(cluster, begin_ms + 5 * MINUTE_MS)
     for overlap in ("wait", "skip"):
-        cluster.client.ask(client.PauseSchedule, schedule=overlap)
+        cluster.client.ask(schedules.PauseSchedule, schedule=overlap)
     cluster.run(most_ms=2_000)
     due = {overlap: [times.job_id(overlap, each) for each in times.between("* * * * *", "UTC", begin_ms, begin_ms + 5 * MINUTE_MS, 9)]
            for overlap in ("wait", "skip")}  # fmt: skip

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from millrace.core.machine import Do, Envelope, Output, Say
-from millrace.core.messages.effects import StopWorker
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.slots import AllocateSlot, AllocateSlots, DrainAnswered, SlotFreed
+from millrace.core.messages.worker_effects import StopWorker
 from millrace.core.profile import Profile
 from millrace.core.states import SlotState
 from millrace.core.topics import RESOURCE_MANAGER, Scope, task_manager_name

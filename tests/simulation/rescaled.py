@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from millrace.core.messages.client import RequirementsUpdated
+from millrace.core.messages.requirements import RequirementsUpdated
 from tests.simulation.cluster import Cluster
 
 

@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 
-from millrace.core.messages import client
+from millrace.core.messages import schedules
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from services.dispatcher.schedules import times
 from tests.simulation import workload
@@ -32,7 +32,7 @@ def schedules_run(seed: int) -> None:
     cluster.run(cluster.ready, most_ms=20_000)
     begin_ms = cluster.world.clock.now_ms()
     for name, policy in SCHEDULES.items():
-        cluster.client.ask(client.SetSchedule, schedule=name, graph=workload.single(name), cron="* * * * *", **policy)
+        cluster.client.ask(schedules.SetSchedule, schedule=name, graph=workload.single(name), cron="* * * * *", **policy)
     cluster.run(lambda: cluster.world.has_schedules)
     for _ in range(FAULTS):
         to_minute = MINUTE_MS - cluster.world.clock.now_ms() % MINUTE_MS
@@ -44,7 +44,7 @@ def schedules_run(seed: int) -> None:
     _run_until_minute(cluster, begin_ms)
     until_ms = cluster.world.clock.now_ms()
     for name in SCHEDULES:
-        cluster.client.ask(client.PauseSchedule, schedule=name)
+        cluster.client.ask(schedules.PauseSchedule, schedule=name)
     due = {
         name: [times.job_id(name, each) for each in times.between("* * * * *", "UTC", begin_ms, until_ms, 1_000)] for name in SCHEDULES
     }

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from millrace.core.machine import Envelope, Output
-from millrace.core.messages import client, slots
+from millrace.core.messages import client, processes, slots
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.interfaces import Put, Txn
@@ -63,7 +63,7 @@ def a_shard_stays_away(seed: int) -> Cluster:
     cluster.run(lambda: cluster.ended(*there), most_ms=ENOUGH_MS)
     cluster.start(AWAY)
     cluster.run(lambda: cluster.ended(*away), most_ms=ENOUGH_MS)
-    asked = cluster.client.ask(client.DescribeTaskManager, task_manager="1")
+    asked = cluster.client.ask(processes.DescribeTaskManager, task_manager="1")
     cluster.run(lambda: asked in cluster.client.replies(), most_ms=ANSWERED_MS)
     told = cluster.client.replies()[asked][0]
     assert told.silent == "task-manager/1", f"[R31]: {told}"

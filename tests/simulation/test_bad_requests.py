@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from millrace.core.messages import client
+from millrace.core.messages import base, client, requirements, schedules
+from millrace.core.messages.requests import REQUESTS
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from tests.simulation import workload
 from tests.simulation.behaviour import Behaviour, Timing
@@ -15,7 +16,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.trial import quiet_logs
 from tests.simulation.world import PREFIX
 
-REQUESTS = [kind for kind in client.REQUESTS if kind is not client.ShutDownCluster]  # that one ends the cluster
+REQUESTS = [kind for kind in REQUESTS if kind is not client.ShutDownCluster]  # that one ends the cluster
 FIELDS: dict[str, Any] = {
     "graph": workload.single("new"), "task_manager": "1", "log": "log", "host": "host-9", "schedule": "new", "cron": "0 3 * * *",
 }  # fmt: skip
@@ -47,14 +48,14 @@ def cluster() -> Cluster:
     return made
 
 
-def asked(kind: type[client.Request], job: str) -> dict[str, Any]:
+def asked(kind: type[base.Request], job: str) -> dict[str, Any]:
     """The fields that it must have. A submission is of a new job."""
-    given = {**FIELDS, "job": f"new-{job}-{kind.__name__}" if kind in (client.SubmitJob, client.RunSchedule) else job}
+    given = {**FIELDS, "job": f"new-{job}-{kind.__name__}" if kind in (client.SubmitJob, schedules.RunSchedule) else job}
     needed = {name: value for name, value in given.items() if name in kind.model_fields and kind.model_fields[name].is_required()}
-    return {**needed, "parallelism": 2} if kind is client.UpdateRequirements else needed
+    return {**needed, "parallelism": 2} if kind is requirements.UpdateRequirements else needed
 
 
-def timed(made: Cluster, kind: type[client.Request], job: str) -> dict[str, Any]:
+def timed(made: Cluster, kind: type[base.Request], job: str) -> dict[str, Any]:
     """A submission has a time of its own."""
     return {**asked(kind, job), **({"accept_before_ms": made.world.clock.now_ms() + 4_000} if kind is client.SubmitJob else {})}
 

@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 import structlog
 
+from millrace.core.messages.base import Request
 from millrace.core.messages.client import (
-    AboutTaskManager,
     AwaitJobResult,
     DescribeBlobServer,
     DescribeJob,
@@ -26,9 +26,9 @@ from millrace.core.messages.client import (
     ListJobs,
     ListTaskManagers,
     ReportNow,
-    Request,
-    UpdateRequirements,
 )
+from millrace.core.messages.processes import AboutTaskManager
+from millrace.core.messages.requirements import UpdateRequirements
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from millrace.runtime.service import BALANCE_S
 from tests.simulation import faults as faults_

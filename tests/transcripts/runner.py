@@ -16,7 +16,7 @@ from typing import Any
 
 import fsspec
 
-from millrace.core.messages import client
+from millrace.core.messages import base, client, requirements, schedules
 from millrace.core.topics import RESOURCE_MANAGER, Topology
 from millrace.runtime import shut_down
 from tests.simulation import workload
@@ -200,7 +200,7 @@ class Scenario:
 
     def ask(self, words: list[str]) -> Iterator[str]:
         """ask REQUEST [JOB | FIELD=VALUE...]: CancelJob one, GetClusterOverview, DescribeTaskManager task_manager=1, ..."""
-        request: type[client.Request] = getattr(client, words[0])
+        request: type[base.Request] = getattr(client, words[0])
         given = dict(word.partition("=")[::2] if "=" in word else ("job", word) for word in words[1:])
         fields = {name: True if value == "true" else value for name, value in given.items()}
         self.cluster.client.ask(request, **fields)
@@ -211,13 +211,14 @@ class Scenario:
         job, *given = words
         vertices = {vertex: int(number) for vertex, equals, number in (word.partition("=") for word in given) if equals}
         every = next((int(word) for word in given if "=" not in word), None)
-        self.cluster.client.ask(client.UpdateRequirements, job=job, parallelism=every, vertices=vertices)
+        self.cluster.client.ask(requirements.UpdateRequirements, job=job, parallelism=every, vertices=vertices)
         yield from ()
 
     def schedule(self, words: list[str]) -> Iterator[str]:
         """schedule NAME GRAPH [FIELD=VALUE...]: sets a schedule with this graph."""
         fields = dict(word.partition("=")[::2] for word in words[2:])
-        self.cluster.client.ask(client.SetSchedule, schedule=words[0], graph=GRAPHS[words[1]](words[1]), **{"cron": "* * * * *", **fields})
+        graph = GRAPHS[words[1]](words[1])
+        self.cluster.client.ask(schedules.SetSchedule, schedule=words[0], graph=graph, **{"cron": "* * * * *", **fields})
         yield from ()
 
     def send(self, words: list[str]) -> Iterator[str]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.client import Invalid, NotFound, Refused
-from millrace.core.messages.client import Problem, RequirementsUpdated, VertexRequirement
+from millrace.core.messages.client import Problem
+from millrace.core.messages.requirements import RequirementsUpdated, VertexRequirement
 
 WHY = "a spark_app has parallelism 1, not 2"
 

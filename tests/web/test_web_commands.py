@@ -13,7 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
-from millrace.core.messages.client import BlockedHostInfo, JobDetails, JobDetailsListed, Problem, ShutDown
+from millrace.core.messages.blocklist import BlockedHostInfo
+from millrace.core.messages.client import JobDetails, JobDetailsListed, Problem, ShutDown
 from services.web.app import application
 from services.web.commands import Commands, KafkaAway, NotAnswered
 from services.web.follow import Follows

@@ -19,14 +19,8 @@ from schemathesis.specs.openapi import checks as of_openapi
 from millrace.client import Job, MillraceError, NotFinished, NotFound, Refused, Result, Shown
 from millrace.client.dead_letters import Letter, Page
 from millrace.client.files import Files, KeptFile
-from millrace.core.messages.client import (
-    BlockedHostInfo,
-    JobDetails,
-    JobDetailsListed,
-    JobReported,
-    JobSummary,
-    ShutDown,
-)
+from millrace.core.messages.blocklist import BlockedHostInfo
+from millrace.core.messages.client import JobDetails, JobDetailsListed, JobReported, JobSummary, ShutDown
 from millrace.core.messages.events import DeadLetter
 from millrace.io.storage.store import Storage
 from services.web.app import application

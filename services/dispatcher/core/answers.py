@@ -15,7 +15,7 @@ from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import chains, copies_of, result_vertex, vertex_order
 from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
-from millrace.core.messages import client, events
+from millrace.core.messages import base, client, events
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
@@ -27,7 +27,7 @@ from .state import EndedJob, JobRequest, Letter, LiveJob, State, Submission
 CLIENT = "client.commands"
 
 _OF_EVERY_REQUEST = frozenset(client.GetJobStatus.model_fields)
-Replied = JobRequest | client.Request
+Replied = JobRequest | base.Request
 _vertices = TypeAdapter(Vertices).validator.validate_python
 
 
@@ -50,7 +50,7 @@ def letter(record: Client, excerpt: Excerpt) -> Letter:
     return Letter(record.partition, record.offset, excerpt.size_bytes, excerpt.sha256, excerpt.head_base64)
 
 
-def reply(request: Replied, body: type[client.Reply], **fields: Any) -> Iterator[Publish]:
+def reply(request: Replied, body: type[base.Reply], **fields: Any) -> Iterator[Publish]:
     """The answer; nothing for a client that wants none."""
     if request.reply_to:
         yield Publish("client.replies", request.reply_to, body(correlation=request.correlation, **fields))

@@ -8,7 +8,7 @@ from typing import Any
 from millrace.core.clocks import AtMs
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, PassedOver, Say
-from millrace.core.messages import client, effects, graphs, jobs
+from millrace.core.messages import base, client, effects, graphs, jobs, schedule_effects
 from millrace.core.messages.records import Client
 from millrace.core.topics import shard_scope
 
@@ -86,7 +86,7 @@ def _schedules(state: State, body: Any, error: str, envelope: Envelope) -> Outpu
     yield from _refuse(asking, envelope.at_ms, error)
 
 
-def _refuse(requests: Iterable[JobRequest | client.Request], at_ms: AtMs, error: str) -> Outputs:
+def _refuse(requests: Iterable[JobRequest | base.Request], at_ms: AtMs, error: str) -> Outputs:
     for request in requests:
         yield from refuse_internal(request, at_ms, f"a fault of Millrace in handling this request: {error}")
 
@@ -99,7 +99,7 @@ _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     effects.JobResultStored: _job_result_stored,
     effects.JobsRecovered: _jobs_recovered,
     effects.StoredJobsListed: _stored_jobs_listed,
-    **dict.fromkeys((effects.ScheduleStored, effects.ScheduleChanged, effects.SchedulesFound), _schedules),
+    **dict.fromkeys((schedule_effects.ScheduleStored, schedule_effects.ScheduleChanged, schedule_effects.SchedulesFound), _schedules),
     jobs.JobEnded: _job_ended,
 }
 """Class of a record's body -> what is done instead of its handler."""

@@ -18,7 +18,7 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages import effects, graphs, jobs
+from millrace.core.messages import effects, graphs, jobs, schedule_effects
 from millrace.core.messages.records import Client
 from millrace.core.states import ClosingStep
 from millrace.core.topics import DISPATCHER, Topology
@@ -58,9 +58,9 @@ HANDLERS: dict[type, Handler] = {
     effects.JobKept: ending.on_job_kept,
     effects.StoredJobsListed: listing.on_stored_jobs_listed,
     effects.ClusterEnded: closing.on_cluster_ended,
-    effects.ScheduleStored: schedules.on_schedule_stored,
-    effects.ScheduleChanged: schedules.on_schedule_changed,
-    effects.SchedulesFound: schedules.on_schedules_found,
+    schedule_effects.ScheduleStored: schedules.on_schedule_stored,
+    schedule_effects.ScheduleChanged: schedules.on_schedule_changed,
+    schedule_effects.SchedulesFound: schedules.on_schedules_found,
     # from etcd, where others have changed something
     graphs.JobGraphAdded: changed_graphs.on_job_graph_added,
     graphs.JobGraphRemoved: changed_graphs.on_job_graph_removed,

@@ -10,12 +10,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from millrace.core.machine import Envelope, Output, Publish, Say
-from millrace.core.messages import client, events, jobs
+from millrace.core.messages import base, blocklist, client, events, jobs, processes
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.processes import Ask, DescribeAsk, LogsAsk, SettingsAsk, ThreadsAsk, UploadAsk
 from millrace.core.messages.records import Client
+from millrace.core.messages.requirements import DescribeRequirements, UpdateRequirements
+from millrace.core.messages.schedules import (
+    DescribeSchedule,
+    ListSchedules,
+    PauseSchedule,
+    RemoveSchedule,
+    RunSchedule,
+    SetSchedule,
+)
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 from millrace.core.trace_context import of_facts
 
@@ -119,7 +128,7 @@ def on_question_answered(state: State, body: jobs.QuestionAnswered, envelope: En
     if state.closing is not None and body.number == state.closing.number:
         state.closing.workers = body.workers
         yield from closing.advance(state, envelope)
-    rescale = asked.asking if asked is not None and asked.asking.type == client.UpdateRequirements.__name__ else None
+    rescale = asked.asking if asked is not None and asked.asking.type == UpdateRequirements.__name__ else None
     live = state.live.get(rescale.job if rescale is not None else body.job)
     news = requirements.decide(state, live, body) if live is not None else None
     if rescale is not None and live is not None:
@@ -243,7 +252,7 @@ class JobRow:
     """Of those that wait, the newest one of a client is answered."""
 
 
-JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
+JOB_REQUESTS: dict[type[base.Request], JobRow] = {  # [R30]
     client.SubmitJob: JobRow(
         submission.repeat_live,
         submission.repeat_ended,
@@ -259,8 +268,8 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
     ),
     client.AwaitJobResult: JobRow(_await_live, _result_of_ended, once=True),
     client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
-    client.UpdateRequirements: JobRow(requirements.update_live, requirements.refuse_ended, without=requirements.without),
-    client.DescribeRequirements: JobRow(requirements.describe_live, requirements.refuse_ended),
+    UpdateRequirements: JobRow(requirements.update_live, requirements.refuse_ended, without=requirements.without),
+    DescribeRequirements: JobRow(requirements.describe_live, requirements.refuse_ended),
 }
 _JOB_ROWS = {kind.__name__: row for kind, row in JOB_REQUESTS.items()}
 
@@ -314,7 +323,7 @@ def _deregister_without(state: State, request: JobRequest, scope: str) -> Output
 Asked = Literal["overview", "task_managers", "deregister", "register"]
 
 
-def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Asked) -> Outputs:
+def _ask_resource_manager(state: State, request: base.Request, envelope: Envelope, what: Asked) -> Outputs:
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)
     query = jobs.Query(what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state))
     changes = what in ("deregister", "register")
@@ -332,8 +341,8 @@ def _ask_blocklist(state: State, request: BlocklistRequest, envelope: Envelope) 
     if envelope.body.decided and what != "list":
         yield from refuse(request, "conflict", "it was asked for before the Dispatcher lost its log: see `millrace blocked`, and ask again")
         return
-    fields = {name: getattr(request, name) for name in type(request).model_fields if name in jobs.AskBlocklist.model_fields}
-    body = jobs.AskBlocklist(**{**fields, "type": "AskBlocklist", "version": 1, "what": what})
+    fields = {name: getattr(request, name) for name in type(request).model_fields if name in blocklist.AskBlocklist.model_fields}
+    body = blocklist.AskBlocklist(**{**fields, "type": "AskBlocklist", "version": 1, "what": what})
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)
     if RESOURCE_MANAGER in state.received_from:
         yield from forward(state, kept, envelope, RESOURCE_MANAGER, body, changes=what != "list")
@@ -348,21 +357,21 @@ def _blocklist_without(state: State, request: JobRequest, scope: str) -> Outputs
     return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=scope)
 
 
-BlocklistRequest = client.BlockHost | client.UnblockHost | client.ListBlockedHosts
-BLOCKLIST: dict[type[client.Request], Literal["block", "unblock", "list"]] = {
-    client.BlockHost: "block", client.UnblockHost: "unblock", client.ListBlockedHosts: "list",
+BlocklistRequest = blocklist.BlockHost | blocklist.UnblockHost | blocklist.ListBlockedHosts
+BLOCKLIST: dict[type[base.Request], Literal["block", "unblock", "list"]] = {
+    blocklist.BlockHost: "block", blocklist.UnblockHost: "unblock", blocklist.ListBlockedHosts: "list",
 }  # fmt: skip
-ASKS: dict[type[client.Request], Callable[[Any], Ask]] = {
-    client.DescribeTaskManager: lambda request: DescribeAsk(),
-    client.DumpThreads: lambda request: ThreadsAsk(slot=request.slot),
-    client.ListLogs: lambda request: LogsAsk(),
-    client.UploadLog: lambda request: UploadAsk(log=request.log, start=request.start, length=request.length),
-    client.ListSettings: lambda request: SettingsAsk(),
+ASKS: dict[type[base.Request], Callable[[Any], Ask]] = {
+    processes.DescribeTaskManager: lambda request: DescribeAsk(),
+    processes.DumpThreads: lambda request: ThreadsAsk(slot=request.slot),
+    processes.ListLogs: lambda request: LogsAsk(),
+    processes.UploadLog: lambda request: UploadAsk(log=request.log, start=request.start, length=request.length),
+    processes.ListSettings: lambda request: SettingsAsk(),
 }
 """What a TaskManager is asked for a client's request about it."""
 
 
-def _ask_task_manager(state: State, request: client.AboutTaskManager, envelope: Envelope) -> Outputs:
+def _ask_task_manager(state: State, request: processes.AboutTaskManager, envelope: Envelope) -> Outputs:
     """The ResourceManager knows it, and answers in its place while it is silent: later than others answer, so that is waited for."""
     if RESOURCE_MANAGER not in state.received_from:
         yield from refuse(request, "busy", UNHEARD)
@@ -387,7 +396,7 @@ class OtherRow:
     without: Callable[[State, JobRequest, str], Outputs] | None = None
 
 
-OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
+OTHER_REQUESTS: dict[type[base.Request], OtherRow] = {
     client.ListJobs: OtherRow(_list_jobs),
     client.ListJobDetails: OtherRow(listing.list_job_details),
     client.DescribeBlobServer: OtherRow(_describe_blob_server),
@@ -395,12 +404,12 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
     client.ShutDownCluster: OtherRow(closing.shut_down_cluster),
     client.DeregisterCluster: OtherRow(_deregister_cluster, _deregister_without),
-    client.SetSchedule: OtherRow(schedules.set_schedule),
-    client.PauseSchedule: OtherRow(schedules.pause_schedule),
-    client.RemoveSchedule: OtherRow(schedules.remove_schedule),
-    client.RunSchedule: OtherRow(schedules.run_schedule),
-    client.DescribeSchedule: OtherRow(schedules.describe_schedule),
-    client.ListSchedules: OtherRow(schedules.list_schedules),
+    SetSchedule: OtherRow(schedules.set_schedule),
+    PauseSchedule: OtherRow(schedules.pause_schedule),
+    RemoveSchedule: OtherRow(schedules.remove_schedule),
+    RunSchedule: OtherRow(schedules.run_schedule),
+    DescribeSchedule: OtherRow(schedules.describe_schedule),
+    ListSchedules: OtherRow(schedules.list_schedules),
     **dict.fromkeys(BLOCKLIST, OtherRow(_ask_blocklist, _blocklist_without)),
     **dict.fromkeys(ASKS, OtherRow(_ask_task_manager, _task_manager_without)),
 }

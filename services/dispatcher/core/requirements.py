@@ -16,7 +16,7 @@ from typing import Any
 from millrace.core.jobgraph.problems import Problem, bounded
 from millrace.core.jobgraph.rescale import Bounds, bounds_of, changed, with_parallelism
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages import client, jobs
+from millrace.core.messages import client, jobs, requirements
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.requirements import Rescale
@@ -144,7 +144,7 @@ def without(state: State, request: JobRequest, scope: str) -> Iterator[Output]:
 
 def _answer(request: JobRequest, changed: dict[str, int], graph: dict[str, Any], silent: str | None = None) -> Iterator[Output]:
     its = _listed(bounds_of(graph))
-    return reply(request, client.RequirementsUpdated, job=request.job, changed=changed, vertices=its, silent=silent)
+    return reply(request, requirements.RequirementsUpdated, job=request.job, changed=changed, vertices=its, silent=silent)
 
 
 def take_back(state: State, live: LiveJob, told: Rescale) -> None:
@@ -168,7 +168,7 @@ def rescale_of(rescaled: Rescaled) -> Rescale:
 
 
 def describe_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Iterator[Output]:
-    return reply(request, client.JobRequirements, job=request.job, vertices=_listed(bounds_of(graph_of(live))))
+    return reply(request, requirements.JobRequirements, job=request.job, vertices=_listed(bounds_of(graph_of(live))))
 
 
 def refuse_ended(
@@ -198,9 +198,9 @@ def _asked_graph(live: LiveJob) -> dict[str, Any]:
     return with_parallelism(parsed(live.graph), newest.parallelism if newest is not None else {})
 
 
-def _listed(bounds: dict[str, Bounds]) -> list[client.VertexRequirement]:
+def _listed(bounds: dict[str, Bounds]) -> list[requirements.VertexRequirement]:
     return [
-        client.VertexRequirement(vertex=name, parallelism=each.parallelism, most=each.most, group=each.group, why=each.why)
+        requirements.VertexRequirement(vertex=name, parallelism=each.parallelism, most=each.most, group=each.group, why=each.why)
         for name, each in bounds.items()
     ]
 

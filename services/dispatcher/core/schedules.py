@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from millrace.core.cluster import acceptance_of
 from millrace.core.machine import Do, Envelope, Output, Publish
-from millrace.core.messages import client, effects
+from millrace.core.messages import base, client, schedule_effects, schedules
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Client
 from millrace.core.messages.schedules import Scheduled, ScheduleGraph, ScheduleRun, ScheduleSummary, StoredSchedule
@@ -33,7 +33,7 @@ Outputs = Iterator[Output]
 # Requests
 
 
-def set_schedule(state: State, request: client.SetSchedule, envelope: Envelope) -> Outputs:
+def set_schedule(state: State, request: schedules.SetSchedule, envelope: Envelope) -> Outputs:
     """The client port has checked graph, cron and time zone."""
     record: Client = envelope.body
     if record.problems:
@@ -54,44 +54,44 @@ def set_schedule(state: State, request: client.SetSchedule, envelope: Envelope) 
         modules=_modules(request),
     )
     graph = ScheduleGraph(graph=request.graph, parameters=request.parameters)
-    effect = effects.StoreSchedule(number=state.schedules_asked + 1, schedule=request.schedule, stored=stored, graph=graph)
+    effect = schedule_effects.StoreSchedule(number=state.schedules_asked + 1, schedule=request.schedule, stored=stored, graph=graph)
     yield from _ask(state, request, envelope, request.schedule, effect)
 
 
-def pause_schedule(state: State, request: client.PauseSchedule, envelope: Envelope) -> Outputs:
+def pause_schedule(state: State, request: schedules.PauseSchedule, envelope: Envelope) -> Outputs:
     yield from _change(state, request, envelope, "resume" if request.undo else "pause")
 
 
-def remove_schedule(state: State, request: client.RemoveSchedule, envelope: Envelope) -> Outputs:
+def remove_schedule(state: State, request: schedules.RemoveSchedule, envelope: Envelope) -> Outputs:
     yield from _change(state, request, envelope, "remove")
 
 
-def _change(state: State, request: client.PauseSchedule | client.RemoveSchedule, envelope: Envelope, change: str) -> Outputs:
+def _change(state: State, request: schedules.PauseSchedule | schedules.RemoveSchedule, envelope: Envelope, change: str) -> Outputs:
     name = request.schedule
-    effect = effects.ChangeSchedule.model_validate(
+    effect = schedule_effects.ChangeSchedule.model_validate(
         {"number": state.schedules_asked + 1, "schedule": name, "change": change, "at_ms": envelope.at_ms}
     )
     yield from _ask(state, request, envelope, name, effect)
 
 
-def run_schedule(state: State, request: client.RunSchedule, envelope: Envelope) -> Outputs:
-    effect = effects.FindSchedules(number=state.schedules_asked + 1, schedule=request.schedule, run_at_ms=envelope.at_ms)
+def run_schedule(state: State, request: schedules.RunSchedule, envelope: Envelope) -> Outputs:
+    effect = schedule_effects.FindSchedules(number=state.schedules_asked + 1, schedule=request.schedule, run_at_ms=envelope.at_ms)
     yield from _ask(state, request, envelope, request.schedule, effect)
 
 
-def describe_schedule(state: State, request: client.DescribeSchedule, envelope: Envelope) -> Outputs:
+def describe_schedule(state: State, request: schedules.DescribeSchedule, envelope: Envelope) -> Outputs:
     if request.reply_to:
-        effect = effects.FindSchedules(number=state.schedules_asked + 1, schedule=request.schedule)
+        effect = schedule_effects.FindSchedules(number=state.schedules_asked + 1, schedule=request.schedule)
         yield from _ask(state, request, envelope, request.schedule, effect)
 
 
-def list_schedules(state: State, request: client.ListSchedules, envelope: Envelope) -> Outputs:
+def list_schedules(state: State, request: schedules.ListSchedules, envelope: Envelope) -> Outputs:
     if request.reply_to:
-        effect = effects.FindSchedules(number=state.schedules_asked + 1, after=request.after, limit=request.limit)
+        effect = schedule_effects.FindSchedules(number=state.schedules_asked + 1, after=request.after, limit=request.limit)
         yield from _ask(state, request, envelope, "", effect)
 
 
-def _ask(state: State, request: client.Request, envelope: Envelope, schedule: str, effect: Body) -> Outputs:  # [R36]
+def _ask(state: State, request: base.Request, envelope: Envelope, schedule: str, effect: Body) -> Outputs:  # [R36]
     """Has etcd asked. A request that a Dispatcher without its log reads again is not carried out: an old one would bring back what was
     removed or changed since."""
     if envelope.body.decided:
@@ -100,13 +100,13 @@ def _ask(state: State, request: client.Request, envelope: Envelope, schedule: st
         yield from refuse(request, "busy", f"{MOST} requests about schedules wait for etcd already; try again")
     else:
         state.schedules_asked += 1
-        run = request if isinstance(request, client.RunSchedule) else None
+        run = request if isinstance(request, schedules.RunSchedule) else None
         waiting = ScheduleRequest(request.type, schedule, request.reply_to, request.correlation, envelope.now_ms, run)
         state.schedule_requests[state.schedules_asked] = waiting
         yield Do(f"schedules/{schedule}", effect)
 
 
-def _modules(request: client.SetSchedule) -> list[str]:
+def _modules(request: schedules.SetSchedule) -> list[str]:
     modules = request.graph.get("modules") or ()
     return list(dict.fromkeys(str(each["sha256"]) for each in modules))
 
@@ -114,32 +114,32 @@ def _modules(request: client.SetSchedule) -> list[str]:
 # Outcomes
 
 
-def on_schedule_stored(state: State, body: effects.ScheduleStored, envelope: Envelope) -> Outputs:
+def on_schedule_stored(state: State, body: schedule_effects.ScheduleStored, envelope: Envelope) -> Outputs:
     asking = _asking(state, body.number)
     if body.summary is not None:
-        yield from reply(asking, client.ScheduleDescribed, schedule=body.summary)
+        yield from reply(asking, schedules.ScheduleDescribed, schedule=body.summary)
     else:
         yield from refuse(asking, "conflict", body.problem or "")
 
 
-def on_schedule_changed(state: State, body: effects.ScheduleChanged, envelope: Envelope) -> Outputs:
+def on_schedule_changed(state: State, body: schedule_effects.ScheduleChanged, envelope: Envelope) -> Outputs:
     waiting = state.schedule_requests[body.number]
     asking = _asking(state, body.number)
     if not body.found:
         yield from _not_found(asking, waiting.schedule)
-    elif waiting.type == client.RemoveSchedule.__name__:
-        yield from reply(asking, client.ScheduleRemoved, schedule=waiting.schedule)
+    elif waiting.type == schedules.RemoveSchedule.__name__:
+        yield from reply(asking, schedules.ScheduleRemoved, schedule=waiting.schedule)
     elif body.summary is not None:
-        yield from reply(asking, client.ScheduleDescribed, schedule=body.summary)
+        yield from reply(asking, schedules.ScheduleDescribed, schedule=body.summary)
     else:
         yield from refuse(asking, "internal", body.problem or "")
 
 
-def on_schedules_found(state: State, body: effects.SchedulesFound, envelope: Envelope) -> Outputs:
+def on_schedules_found(state: State, body: schedule_effects.SchedulesFound, envelope: Envelope) -> Outputs:
     waiting = state.schedule_requests[body.number]
     asking = _asking(state, body.number)
-    if waiting.type == client.ListSchedules.__name__:
-        yield from reply(asking, client.SchedulesListed, schedules=body.schedules, next=body.next)
+    if waiting.type == schedules.ListSchedules.__name__:
+        yield from reply(asking, schedules.SchedulesListed, schedules=body.schedules, next=body.next)
     elif body.problem is not None:
         yield from refuse(asking, "internal", body.problem)
     elif not body.schedules:
@@ -148,7 +148,7 @@ def on_schedules_found(state: State, body: effects.SchedulesFound, envelope: Env
         yield from _submit(waiting.run, body.schedules[0], body.graph)
     else:
         runs = _runs(state, waiting.schedule, body.left_out)
-        yield from reply(asking, client.ScheduleDescribed, schedule=body.schedules[0], runs=runs)
+        yield from reply(asking, schedules.ScheduleDescribed, schedule=body.schedules[0], runs=runs)
 
 
 def refuse_overdue(state: State, envelope: Envelope) -> Outputs:
@@ -163,7 +163,7 @@ def refuse_overdue(state: State, envelope: Envelope) -> Outputs:
             waiting.run = None  # its client has given up: nothing is to run that it does not know of
 
 
-def _submit(run: client.RunSchedule, schedule: ScheduleSummary, graph: ScheduleGraph | None) -> Outputs:
+def _submit(run: schedules.RunSchedule, schedule: ScheduleSummary, graph: ScheduleGraph | None) -> Outputs:
     """The Dispatcher submits in the client's place, and answers it as any submission: with the checks, limits and promises of one."""
     assert graph is not None, "it was asked for"
     scheduled = Scheduled(schedule=run.schedule, time_zone=schedule.time_zone)

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.machine import beside, formerly
 from millrace.core.messages.blocklist import UNANSWERED_MOST, AskBlocklist
-from millrace.core.messages.client import JobSummary, ListJobDetails, RunSchedule, SubmitJob, state_of
+from millrace.core.messages.client import JobSummary, ListJobDetails, SubmitJob, state_of
 from millrace.core.messages.execution import TimeSpent
 from millrace.core.messages.jobs import Query
-from millrace.core.messages.schedules import Scheduled
+from millrace.core.messages.schedules import RunSchedule, Scheduled
 from millrace.core.states import ENDED_JOB, INITIALIZING, ClosingStep, JobStatus, Recovery
 from millrace.core.topics import RESOURCE_MANAGER, Topology
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import (
+from millrace.core.messages.schedule_effects import (
     ChangeSchedule,
     FindSchedules,
     ScheduleChanged,

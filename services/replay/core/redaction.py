@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.core.jobgraph.model import READ_FORMATS, WRITE_FORMATS, Edge
-from millrace.core.messages.client import JOB_ID_PATTERN, REQUESTS
+from millrace.core.messages.base import JOB_ID_PATTERN
 from millrace.core.messages.processes import AskProcess
+from millrace.core.messages.requests import REQUESTS
 from millrace.core.topics import PROCESS_QUESTIONS
 
 from .recorded import Recorded

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from millrace.core.messages import client, jobs
+from millrace.core.messages import client, jobs, requirements
+from millrace.core.messages.requests import REPLIES, REQUESTS
 from millrace.core.states import ENDED_BY
 from millrace.core.topics import TASK_MANAGER, Topology
 
@@ -20,10 +21,10 @@ from .recorded import CHANGELOGS, Log, Recorded, parse, title
 
 STEPS = (
     client.SubmitJob, client.CancelJob, client.JobAcceptedReply, client.JobRejected, client.CancelAccepted, client.RequestRefused,
-    client.UpdateRequirements, client.RequirementsUpdated,
+    requirements.UpdateRequirements, requirements.RequirementsUpdated,
 )  # fmt: skip
 """Requests and replies that are steps of a job. By all others somebody only looks."""
-LOOKS = (*(each for each in (*client.REQUESTS, *client.REPLIES) if each not in STEPS), *get_args(jobs.Question))
+LOOKS = (*(each for each in (*REQUESTS, *REPLIES) if each not in STEPS), *get_args(jobs.Question))
 NOISE = {
     "TaskManagerHeartbeat", "JobMasterHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobFound", "OrderAttempts",
     "OrderAnswered", "AttemptAnswered", "AttemptOrderSent", "SlotsProgressed", "ProgressReported", "AttemptsProgressing",

@@ -8,11 +8,11 @@ from millrace.core import answering
 from millrace.core.answering import answered
 from millrace.core.bounded import fitting
 from millrace.core.machine import Envelope, Output, Say
+from millrace.core.messages.base import Reply
 from millrace.core.messages.client import (
     ClusterDeregistered,
     ClusterOverview,
     Provided,
-    Reply,
     SlotInfo,
     TaskManagerInfo,
     TaskManagersListed,

@@ -8,10 +8,10 @@ from typing import Any
 from millrace.core.answering import refuse
 from millrace.core.clocks import after
 from millrace.core.machine import Envelope, Output, PassedOver, Say
-from millrace.core.messages.blocklist import AskBlocklist
-from millrace.core.messages.effects import BlocklistRead, BlockStored, WorkersListed, WorkerStarted, WorkerStopped
+from millrace.core.messages.blocklist import AskBlocklist, BlocklistRead, BlockStored
 from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, JobQueued, Query, RequestSlots
 from millrace.core.messages.slots import SlotFreed
+from millrace.core.messages.worker_effects import WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.timing import registration_ms
 
 from . import answers, blocklist, providing, requests, shards, slot_manager, workers

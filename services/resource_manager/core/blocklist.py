@@ -12,6 +12,7 @@ from millrace.core import answering
 from millrace.core.answering import answered
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Do, Envelope, Output, Publish, Say
+from millrace.core.messages.base import Reply
 from millrace.core.messages.blocklist import (
     BLOCKED_MOST,
     UNANSWERED_MOST,
@@ -20,12 +21,15 @@ from millrace.core.messages.blocklist import (
     BlockedHostInfo,
     BlockedHostsListed,
     BlockedTaskManagers,
+    BlocklistRead,
+    BlockStored,
     HostBlocked,
     HostUnblocked,
+    ReadBlocklist,
+    StoreBlock,
     TaskManagersBlocked,
 )
-from millrace.core.messages.client import RefusalKind, Reply
-from millrace.core.messages.effects import BlocklistRead, BlockStored, ReadBlocklist, StoreBlock
+from millrace.core.messages.client import RefusalKind
 from millrace.core.messages.events import BlocklistChanged
 from millrace.core.timing import INSPECTION_ANSWER_MS
 from millrace.core.topics import shard_scope

@@ -18,15 +18,8 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages.blocklist import AskBlocklist
-from millrace.core.messages.effects import (
-    BlocklistRead,
-    BlockStored,
-    TaskManagerFenced,
-    WorkersListed,
-    WorkerStarted,
-    WorkerStopped,
-)
+from millrace.core.messages.blocklist import AskBlocklist, BlocklistRead, BlockStored
+from millrace.core.messages.effects import TaskManagerFenced
 from millrace.core.messages.jobs import (
     AskTaskManager,
     JobMasterDeclared,
@@ -45,6 +38,7 @@ from millrace.core.messages.slots import (
     SlotUnused,
     TaskManagerHeartbeat,
 )
+from millrace.core.messages.worker_effects import WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, shard_scope
 
 from . import (

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Envelope, Output, Publish, Say
-from millrace.core.messages.effects import WorkersListed
 from millrace.core.messages.events import ProviderConfigured
 from millrace.core.messages.slots import DrainAnswered, DrainTaskManager
+from millrace.core.messages.worker_effects import WorkersListed
 from millrace.core.profile import ANY
 from millrace.core.states import WorkerState
 from millrace.core.topics import task_manager_scope

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Do, Envelope, Output, Publish
-from millrace.core.messages.effects import ListWorkers, StartWorker, StopWorker, WorkerStarted, WorkerStopped
 from millrace.core.messages.events import WorkerChanged
 from millrace.core.messages.jobs import STARTED_ANEW
+from millrace.core.messages.worker_effects import ListWorkers, StartWorker, StopWorker, WorkerStarted, WorkerStopped
 from millrace.core.states import PENDING_WORKER, WITH_TASK_MANAGER, WorkerState, check_worker
 
 from .state import State, Worker, Workers

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from millrace.core.answering import reply_of
 from millrace.core.bounded import fitting
 from millrace.core.machine import Do, Envelope, Output, Publish, Say
-from millrace.core.messages.client import Reply, SlotDescribed, TaskManagerDescribed
+from millrace.core.messages.base import Reply
 from millrace.core.messages.effects import AnswerSought, FindAnswer
-from millrace.core.messages.processes import Description, SlotJvm
+from millrace.core.messages.processes import Description, SlotDescribed, SlotJvm, TaskManagerDescribed
 from millrace.core.messages.profiles import parts_of
 from millrace.core.messages.slots import AnswerClient, AnswerFound, ClientAnswered
 from millrace.core.states import SlotState

@@ -10,7 +10,7 @@ from fastapi import Path, Query, Request, Response
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError
 
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 
 from ..again import Question, answer_of, keep
 from ..changes import Level, Subject

@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from millrace.core.messages.client import VertexRequirement
-from millrace.core.messages.requirements import Count
+from millrace.core.messages.requirements import Count, VertexRequirement
 
 from ..commands import Commands
 from ..models import Shape

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from millrace.client import Invalid, Rejected, new_id
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 from millrace.core.messages.schedules import SCHEDULE_PATTERN, Missed, Overlap
 
 from .. import models

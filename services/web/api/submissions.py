@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from millrace.client import Conflict, MillraceError, NotFound, Rejected, new_id
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 from millrace.core.origins import repairs_of
 from millrace.edge.graph_file import Loaded
 from millrace.edge.requests import check_loaded

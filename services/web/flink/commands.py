@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from millrace.core.messages.client import RequirementsUpdated
+from millrace.core.messages.requirements import RequirementsUpdated
 
 from .. import asked
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.client import MillraceError
-from millrace.core.messages.client import ProcessDescribed, TaskManagerDescribed
+from millrace.core.messages.processes import ProcessDescribed, TaskManagerDescribed
 
 from ..processes import Processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 
 from ..core.jobs import Jobs
 from .errors import Refusal

@@ -12,8 +12,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Depends, Request, Response
 
 from millrace.client import MillraceError
-from millrace.core.messages.client import ProcessDescribed
-from millrace.core.messages.processes import ProcessStatus
+from millrace.core.messages.processes import ProcessDescribed, ProcessStatus
 from millrace.core.topics import DISPATCHER
 
 from ..processes import Of, Processes

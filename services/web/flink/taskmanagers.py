@@ -15,8 +15,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from millrace.client import MillraceError
-from millrace.core.messages.client import SlotInfo, TaskManagerDescribed, TaskManagerInfo
-from millrace.core.messages.processes import JvmStatus, ProcessStatus
+from millrace.core.messages.client import SlotInfo, TaskManagerInfo
+from millrace.core.messages.processes import JvmStatus, ProcessStatus, TaskManagerDescribed
 
 from ..core.facts import Row
 from ..processes import Of, Processes

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 from millrace.core.messages.execution import Archive
 from millrace.io.storage.store import Entry, NotFound, Storage, StorageError
 

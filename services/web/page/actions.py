@@ -17,7 +17,7 @@ from millrace.cli.fates import Fate, Found, fate_of
 from millrace.client import Millrace, MillraceError, NotFound, Refused, new_id
 from millrace.client.dead_letters import Letter
 from millrace.client.queries import AGAIN_WHEN, REPAIR_WHEN
-from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
+from millrace.core.messages.base import JOB_ID_PATTERN, JOB_ID_RULE
 from millrace.core.origins import again as run_again
 from millrace.core.states import ENDED_JOB
 

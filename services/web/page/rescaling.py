@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from millrace.client import MillraceError
-from millrace.core.messages.client import VertexRequirement
+from millrace.core.messages.requirements import VertexRequirement
 
 from ..commands import WAIT_S, Commands, may_be_done
 from .actions import JobPath

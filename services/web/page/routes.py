@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from millrace.client import MillraceError
 from millrace.client.dead_letters import Letter
-from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.messages.base import JOB_ID_PATTERN
 from millrace.core.states import ENDED_JOB
 
 from ..api.asking import known_alone

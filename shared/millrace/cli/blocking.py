@@ -12,7 +12,7 @@ from .options import JsonOption
 from .times import length_ms
 
 if TYPE_CHECKING:
-    from millrace.core.messages.client import BlockedHost
+    from millrace.core.messages.blocklist import BlockedHost
 
 HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="As `millrace taskmanagers` lists it.", show_default=False)]
 

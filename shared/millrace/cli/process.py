@@ -18,8 +18,13 @@ from .options import JsonOption
 if TYPE_CHECKING:
     from millrace.client import Millrace
     from millrace.client.processes import Service, TaskManager
-    from millrace.core.messages.client import ProcessDescribed, TaskManagerDescribed
-    from millrace.core.messages.processes import JvmStatus, ProcessStatus, ThreadDump
+    from millrace.core.messages.processes import (
+        JvmStatus,
+        ProcessDescribed,
+        ProcessStatus,
+        TaskManagerDescribed,
+        ThreadDump,
+    )
 
 TAIL_BYTES = 64 << 10
 
@@ -153,7 +158,7 @@ def _write(pieces: Iterable[bytes]) -> None:
 
 
 def _print_described(described: TaskManagerDescribed | ProcessDescribed) -> None:
-    from millrace.core.messages.client import TaskManagerDescribed
+    from millrace.core.messages.processes import TaskManagerDescribed
 
     from .tables import table
     from .words import printable

@@ -12,7 +12,7 @@ from .connection import StackOption, connected
 from .options import JobArgument, JsonOption
 
 if TYPE_CHECKING:
-    from millrace.core.messages.client import VertexRequirement
+    from millrace.core.messages.requirements import VertexRequirement
 
 
 def rescale(

@@ -186,7 +186,7 @@ def _of_submission(raw: dict[str, Any]) -> Iterator[Problem]:
 def _structure(error: ValidationError, fields: list[str] | None) -> list[Problem]:
     """What a message's model says, in a user's words. fields: those of the message, for a hint."""
     from millrace.core.jobgraph.problems import Problem, did_you_mean, found
-    from millrace.core.messages.client import JOB_ID_PATTERN, JOB_ID_RULE
+    from millrace.core.messages.base import JOB_ID_PATTERN, JOB_ID_RULE
 
     problems = []
     for each in error.errors(include_url=False):

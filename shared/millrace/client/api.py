@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.core.messages import client
+from millrace.core.messages import base, blocklist, client, requirements, schedules
 from millrace.core.messages.attempts import Fault, ResultRows
 from millrace.core.origins import again
 from millrace.core.states import ENDED_BY, ENDED_JOB, INITIALIZING, JobStatus
@@ -209,10 +209,10 @@ class Millrace(Results, Schedules):
     def run_schedule(self, schedule: str, job: str | None = None, watch: bool = True) -> Job:
         """Runs a schedule's graph now, beside its times, and returns as `submit` does. Raises NotFound."""
         job = job or new_id(schedule)
-        return self._begin(client.RunSchedule, job, {"schedule": schedule, "job": job}, watch, []).result()
+        return self._begin(schedules.RunSchedule, job, {"schedule": schedule, "job": job}, watch, []).result()
 
     def _begin(
-        self, kind: type[client.SubmitJob] | type[client.RunSchedule], job: str, fields: dict[str, Any], watch: bool, trace: Headers
+        self, kind: type[client.SubmitJob] | type[schedules.RunSchedule], job: str, fields: dict[str, Any], watch: bool, trace: Headers
     ) -> Submitting:
         buffer = self.feed().subscribe(job) if watch else None
         late_s = min(LATE_S, self._timeout_s / LATE_SHARE)
@@ -229,13 +229,13 @@ class Millrace(Results, Schedules):
         return Submitting(job, lambda: self._answered(request, pending, trace, buffer, deadline, late_s))
 
     def _answered(
-        self, request: client.SubmitJob | client.RunSchedule, pending: PendingReply, trace: Headers, buffer: Buffer | None,
+        self, request: client.SubmitJob | schedules.RunSchedule, pending: PendingReply, trace: Headers, buffer: Buffer | None,
         deadline: float, late_s: float,
     ) -> Job:  # fmt: skip
         """Waits for the answer; a Dispatcher that has no room is asked again until the deadline."""
         job = request.job
         try:
-            reply: client.Reply = pending.result(max(0.0, deadline - time.monotonic()) + late_s)
+            reply: base.Reply = pending.result(max(0.0, deadline - time.monotonic()) + late_s)
             while isinstance(reply, client.JobRejected) and reply.kind == "busy" and time.monotonic() < deadline:
                 self._closed.wait(min((reply.retry_after_ms or 0) / 1000, deadline - time.monotonic()))
                 reply = self._link.ask(request, trace).result(max(0.0, deadline - time.monotonic()) + late_s)
@@ -251,7 +251,7 @@ class Millrace(Results, Schedules):
                 raise errors.OutcomeUnknown(message, job) from None
             raise
 
-    def _accepted(self, reply: client.Reply, job: str, buffer: Buffer | None) -> Job:
+    def _accepted(self, reply: base.Reply, job: str, buffer: Buffer | None) -> Job:
         if isinstance(reply, client.JobRejected):
             raise REJECTED.get(reply.kind, errors.Rejected)(reply.reason, reply.problems)
         accepted = expected(reply, client.JobAcceptedReply)
@@ -276,16 +276,16 @@ class Millrace(Results, Schedules):
 
     def rescale(
         self, job: str, parallelism: int | None = None, vertices: Mapping[str, int] | None = None
-    ) -> client.RequirementsUpdated:
+    ) -> requirements.RequirementsUpdated:
         """Gives a job that has not ended another parallelism: `parallelism` to each vertex that may have several subtasks, `vertices` to
         these whatever the other says. What `forward` joins with a vertex goes with it. What runs begins again; no restart is spent.
         Numbers that it has already change nothing, so a repeat is harmless. `changed` of the answer has what gets another number.
 
         Raises Invalid with all that is wrong; Refused for a job that has ended, fails or is being canceled; NotFound. Raises Unavailable
         where its JobMaster is silent: it is done when that is back, unless the job has ended there."""
-        about(client.DescribeRequirements, job)
-        request = checked(client.UpdateRequirements, job=job, parallelism=parallelism, vertices=dict(vertices or {}))
-        done = self._ask(request, client.RequirementsUpdated)
+        about(requirements.DescribeRequirements, job)
+        request = checked(requirements.UpdateRequirements, job=job, parallelism=parallelism, vertices=dict(vertices or {}))
+        done = self._ask(request, requirements.RequirementsUpdated)
         if done.silent is not None:
             reason = f"{done.silent} does not answer: it is noted, and is done when that is back, unless the job has ended there"
             raise errors.Unavailable(reason, done.silent)
@@ -327,18 +327,18 @@ class Millrace(Results, Schedules):
 
     def block(
         self, host: str, for_ms: int | None = None, reason: str = "", *, evacuate: bool = False, by: str | None = None
-    ) -> client.BlockedHostInfo:
+    ) -> blocklist.BlockedHostInfo:
         """Has no slot of a host granted any more, for so long or until `unblock`; what runs there goes on. `evacuate`: it is moved, which
         counts as no failure. `by`: who asks for it; without it this user and this machine. A host that is blocked already is blocked as
         this says. Returns it with what is registered there, once etcd has it. Raises Malformed for what is no host; Refused where too
         many are blocked; Unavailable where the ResourceManager or etcd is silent: then it may be done or not."""
         who = f"{getpass.getuser()}@{socket.gethostname()}" if by is None else by
-        request = checked(client.BlockHost, host=host, for_ms=for_ms, reason=reason, by=who[:100], evacuate=evacuate)
-        return self._ask(request, client.HostBlocked).blocked
+        request = checked(blocklist.BlockHost, host=host, for_ms=for_ms, reason=reason, by=who[:100], evacuate=evacuate)
+        return self._ask(request, blocklist.HostBlocked).blocked
 
     def unblock(self, host: str) -> bool:
         """Has slots of the host granted again; whether it was blocked. A repeat is harmless. Raises what `block` does."""
-        return self._ask(checked(client.UnblockHost, host=host), client.HostUnblocked).was_blocked
+        return self._ask(checked(blocklist.UnblockHost, host=host), blocklist.HostUnblocked).was_blocked
 
     def shut_down(self, wait: bool = False, timeout_s: float = SHUT_DOWN_S) -> client.ShutDown:
         """Ends the cluster in order: its jobs are suspended and kept, and go on when it is started again. Returns how far that is; with
@@ -399,7 +399,7 @@ def _first_sentence(error: ValueError) -> str:
     found = getattr(error, "errors", None)
     first = found(include_url=False)[0] if found is not None else None
     if first and first["loc"] == ("job",):
-        return f"{first['input']!r} is no job's id: {client.JOB_ID_RULE}"
+        return f"{first['input']!r} is no job's id: {base.JOB_ID_RULE}"
     if first and first["loc"] == ("schedule",):
         return name_rule(first["input"])
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}" if first else str(error)

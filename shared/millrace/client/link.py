@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from millrace.core.messages import client
+from millrace.core.messages import base, client, requests
 from millrace.core.messages.processes import AskProcess
 from millrace.core.topics import PROCESS_QUESTIONS
 
@@ -51,7 +51,7 @@ _READER: dict[str, Any] = {
     "fetch.error.backoff.ms": 50,
     "queued.max.messages.kbytes": 16 * 1024,
 }
-_REPLY_TYPES = {body.model_fields["type"].default: body for body in client.REPLIES}
+_REPLY_TYPES = {body.model_fields["type"].default: body for body in requests.REPLIES}
 
 
 class PendingReply:
@@ -63,7 +63,7 @@ class PendingReply:
         self._reply: dict[str, Any] | None = None
         self._failure: str | None = None
 
-    def result(self, timeout_s: float) -> client.Reply:
+    def result(self, timeout_s: float) -> base.Reply:
         """The answer. Raises OutcomeUnknown when none comes in time: the request may have been carried out."""
         try:
             if not self._done.wait(timeout_s):
@@ -87,7 +87,7 @@ class Gathering(PendingReply):
         super().__init__(link, what, correlation)
         self._replies: list[dict[str, Any]] = []
 
-    def results(self, within_s: float) -> list[client.Reply]:
+    def results(self, within_s: float) -> list[base.Reply]:
         """The answers that come within this time. Raises Unavailable if Kafka does not take the question."""
         try:
             self._done.wait(within_s)  # it is set by a failure alone
@@ -104,7 +104,7 @@ class Gathering(PendingReply):
             super().settle(None, failure)
 
 
-def _parsed(reply: dict[str, Any]) -> client.Reply:
+def _parsed(reply: dict[str, Any]) -> base.Reply:
     body = _REPLY_TYPES.get(str(reply.get("type")))
     if body is None:
         raise Unavailable(f"the cluster answers with {reply.get('type')}, which this version does not know")
@@ -185,7 +185,7 @@ class Link:
     def reader(self) -> Consumer:
         return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
 
-    def ask(self, request: client.Request | AskProcess, headers: Sequence[tuple[str, bytes]] = ()) -> PendingReply:
+    def ask(self, request: base.Request | AskProcess, headers: Sequence[tuple[str, bytes]] = ()) -> PendingReply:
         """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""
         awaits = request.job if isinstance(request, client.AwaitJobResult) else None
         pending = PendingReply(self, request.type, f"{next(self._numbers)}", awaits)
@@ -199,7 +199,7 @@ class Link:
         return gathering
 
     def _send(
-        self, request: client.Request | AskProcess, pending: PendingReply, headers: Sequence[tuple[str, bytes]] = ()
+        self, request: base.Request | AskProcess, pending: PendingReply, headers: Sequence[tuple[str, bytes]] = ()
     ) -> None:
         self._pending[pending.correlation] = pending
         value = request.model_copy(update={"reply_to": self.reply_to, "correlation": pending.correlation}).model_dump_json()

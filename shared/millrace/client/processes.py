@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from millrace.core.messages import client
+from millrace.core.messages import base, client, processes
 from millrace.core.messages.processes import (
     LOG_PIECE_MOST,
     Ask,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 ANSWER_S = 3.0  # of a process of a service: nobody answers for one that is silent
 GATHER_S = 1.0  # for the answers of all of them
-REQUESTS: dict[type[Ask], type[client.AboutTaskManager]] = {
-    DescribeAsk: client.DescribeTaskManager,
-    ThreadsAsk: client.DumpThreads,
-    LogsAsk: client.ListLogs,
-    UploadAsk: client.UploadLog,
-    SettingsAsk: client.ListSettings,
+REQUESTS: dict[type[Ask], type[processes.AboutTaskManager]] = {
+    DescribeAsk: processes.DescribeTaskManager,
+    ThreadsAsk: processes.DumpThreads,
+    LogsAsk: processes.ListLogs,
+    UploadAsk: processes.UploadLog,
+    SettingsAsk: processes.ListSettings,
 }
-R = TypeVar("R", bound=client.Reply)
+R = TypeVar("R", bound=base.Reply)
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class Process:
 
     def threads(self, slot: int | None = None) -> list[ThreadDump]:
         """Where its threads are; of a TaskManager those of its slots, too. `slot`: of this one alone."""
-        return self._session._answer(self, ThreadsAsk(slot=slot), client.ThreadsDumped).dumps
+        return self._session._answer(self, ThreadsAsk(slot=slot), processes.ThreadsDumped).dumps
 
     def logs(self) -> list[LogFile]:
         """Its logs, by id."""
-        return self._session._answer(self, LogsAsk(), client.LogsListed).logs
+        return self._session._answer(self, LogsAsk(), processes.LogsListed).logs
 
     def settings(self) -> list[Setting]:
         """What it runs with, and where each is from; secrets are stars."""
-        return self._session._answer(self, SettingsAsk(), client.SettingsListed).settings
+        return self._session._answer(self, SettingsAsk(), processes.SettingsListed).settings
 
     def upload(self, log: str, start: int = 0, length: int = LOG_PIECE_MOST) -> LogPiece:
         """Has it put at most `length` bytes of a log where the blob server serves them, from `start` on; a negative one counts from the
@@ -78,7 +78,7 @@ class Process:
         if not 1 <= len(log) <= 200:
             raise errors.NotFound(f"there is no log {log[:200]!r}")
         asked = UploadAsk(log=log, start=start, length=min(max(length, 1), LOG_PIECE_MOST))
-        return self._session._answer(self, asked, client.LogUploaded).piece
+        return self._session._answer(self, asked, processes.LogUploaded).piece
 
     def piece(self, log: str, start: int = 0, length: int = LOG_PIECE_MOST) -> Piece:
         """As `upload`, with the bytes."""
@@ -98,17 +98,17 @@ class Process:
 class TaskManager(Process):
     """A registered TaskManager."""
 
-    def describe(self) -> client.TaskManagerDescribed:
+    def describe(self) -> processes.TaskManagerDescribed:
         """Its process, and its slots with what is in them and how their JVMs are."""
-        return self._session._answer(self, DescribeAsk(), client.TaskManagerDescribed)
+        return self._session._answer(self, DescribeAsk(), processes.TaskManagerDescribed)
 
 
 class Service(Process):
     """A process of a control service or of the web service, leader or standby."""
 
-    def describe(self) -> client.ProcessDescribed:
+    def describe(self) -> processes.ProcessDescribed:
         """How it is, and which scopes it leads or follows."""
-        return self._session._answer(self, DescribeAsk(), client.ProcessDescribed)
+        return self._session._answer(self, DescribeAsk(), processes.ProcessDescribed)
 
 
 class Processes(Queries):
@@ -122,10 +122,10 @@ class Processes(Queries):
         """By the name of its process, which is its setting `instance`. Asks nothing yet."""
         return Service(self, _checked(name), True)
 
-    def services(self, within_s: float = GATHER_S) -> list[client.ProcessDescribed]:
+    def services(self, within_s: float = GATHER_S) -> list[processes.ProcessDescribed]:
         """All that answer within this time, by name. Who is silent is not among them."""
         replies = self._link.ask_all(AskProcess(reply_to="", ask=DescribeAsk())).results(within_s)
-        found = [reply for reply in replies if isinstance(reply, client.ProcessDescribed)]
+        found = [reply for reply in replies if isinstance(reply, processes.ProcessDescribed)]
         return sorted(found, key=lambda each: (each.status.service, each.process))
 
     def _answer(self, process: Process, ask: Ask, kind: type[R]) -> R:
@@ -157,7 +157,7 @@ def silent_of(name: str) -> str:
     return f"process {name}"
 
 
-def _request(process: Process, ask: Ask) -> client.Request | AskProcess:
+def _request(process: Process, ask: Ask) -> base.Request | AskProcess:
     if process.is_service:
         return AskProcess(process=process.name, reply_to="", ask=ask)
     return REQUESTS[type(ask)](task_manager=process.name, **ask.model_dump(exclude={"do"}))

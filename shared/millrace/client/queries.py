@@ -6,10 +6,11 @@ import builtins
 import re
 from typing import Any, NamedTuple
 
-from millrace.core.messages import client
+from millrace.core.messages import blocklist, client
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, TaskManagerInfo
 from millrace.core.messages.execution import JobDetail
+from millrace.core.messages.requirements import DescribeRequirements, JobRequirements, VertexRequirement
 from millrace.core.origins import again
 from millrace.core.states import ENDED_JOB, INITIALIZING
 
@@ -49,9 +50,9 @@ class Queries(Session):
         """Raises NotFound."""
         return self._ask(about(client.GetJobStatus, job), client.JobStatusAnswered).summary
 
-    def requirements(self, job: str) -> list[client.VertexRequirement]:
+    def requirements(self, job: str) -> list[VertexRequirement]:
         """The parallelism of each vertex of a job that has not ended, and what it may be. Raises NotFound; Refused once it has ended."""
-        return self._ask(about(client.DescribeRequirements, job), client.JobRequirements).vertices
+        return self._ask(about(DescribeRequirements, job), JobRequirements).vertices
 
     def show(self, job: str) -> Shown:  # [R31]
         """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
@@ -115,9 +116,9 @@ class Queries(Session):
             raise errors.Unavailable(message, listed.silent)
         return listed.task_managers
 
-    def blocked_hosts(self) -> builtins.list[client.BlockedHostInfo]:
+    def blocked_hosts(self) -> builtins.list[blocklist.BlockedHostInfo]:
         """The hosts of which no slot is granted, by name. Raises Unavailable where the ResourceManager is silent."""
-        return self._ask(client.ListBlockedHosts(), client.BlockedHostsListed).hosts
+        return self._ask(blocklist.ListBlockedHosts(), blocklist.BlockedHostsListed).hosts
 
     def check_dispatcher(self) -> None:
         """Returns when a Dispatcher has taken all requests that were published before this call. Raises Unavailable."""

@@ -8,8 +8,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace.core.messages import client
-from millrace.core.messages.schedules import SCHEDULE_RULE, ScheduleDescribed, ScheduleSummary
+from millrace.core.messages.schedules import (
+    SCHEDULE_RULE,
+    DescribeSchedule,
+    ListSchedules,
+    PauseSchedule,
+    RemoveSchedule,
+    ScheduleDescribed,
+    ScheduleRemoved,
+    SchedulesListed,
+    ScheduleSummary,
+    SetSchedule,
+)
 
 from . import errors
 from .session import Session
@@ -41,27 +51,27 @@ class Schedules(Session):
         Raises Invalid with all that is wrong, Refused, OutcomeUnknown."""
         graph = self._uploaded(graph, uploads, env)
         fields = {"schedule": schedule, "graph": graph, "cron": cron, "time_zone": time_zone, "parameters": dict(parameters or {})}
-        return self._ask(_request(client.SetSchedule, {**fields, **policy}), ScheduleDescribed).schedule
+        return self._ask(_request(SetSchedule, {**fields, **policy}), ScheduleDescribed).schedule
 
     def schedule(self, schedule: str) -> ScheduleDescribed:
         """When it runs next, and its last runs. Raises NotFound."""
-        return self._ask(_request(client.DescribeSchedule, {"schedule": schedule}), ScheduleDescribed)
+        return self._ask(_request(DescribeSchedule, {"schedule": schedule}), ScheduleDescribed)
 
     def schedules(self) -> Iterator[ScheduleSummary]:
         """All of them, by their names, page by page."""
         after: str | None = ""
         while after is not None:
-            page = self._ask(client.ListSchedules(limit=PAGE_MOST, after=after), client.SchedulesListed)
+            page = self._ask(ListSchedules(limit=PAGE_MOST, after=after), SchedulesListed)
             yield from page.schedules
             after = page.next
 
     def pause_schedule(self, schedule: str, undo: bool = False) -> ScheduleSummary:
         """No run begins until the same is said with `undo`; times that come meanwhile are not made up for. Raises NotFound."""
-        return self._ask(_request(client.PauseSchedule, {"schedule": schedule, "undo": undo}), ScheduleDescribed).schedule
+        return self._ask(_request(PauseSchedule, {"schedule": schedule, "undo": undo}), ScheduleDescribed).schedule
 
     def remove_schedule(self, schedule: str) -> None:
         """Its jobs stay, also one that runs. Raises NotFound."""
-        self._ask(_request(client.RemoveSchedule, {"schedule": schedule}), client.ScheduleRemoved)
+        self._ask(_request(RemoveSchedule, {"schedule": schedule}), ScheduleRemoved)
 
 
 def name_rule(name: object) -> str:

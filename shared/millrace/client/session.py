@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from millrace.core.messages import client
+from millrace.core.messages import base, blocklist, client, requirements, schedules
 from millrace.core.messages.execution import Archive
 
 from . import errors
@@ -24,15 +24,15 @@ BUSY_S = 0.1
 WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
 
 SILENT_S = 1.0  # before what needs a part that is silent is asked again: that one answers all of it when it is back
-SENT_ON = (client.BlockHost, client.UnblockHost, client.DeregisterCluster)
+SENT_ON = (blocklist.BlockHost, blocklist.UnblockHost, client.DeregisterCluster)
 """They are sent on whoever is silent, and so they are not asked again: they would be done as often."""
-KEPT = (client.SetSchedule, client.PauseSchedule, client.RemoveSchedule)
+KEPT = (schedules.SetSchedule, schedules.PauseSchedule, schedules.RemoveSchedule)
 """They are carried out when a silent etcd is back, and so they are not asked again either."""
-CHANGES = (*SENT_ON, *KEPT, client.CancelJob, client.UpdateRequirements)
+CHANGES = (*SENT_ON, *KEPT, client.CancelJob, requirements.UpdateRequirements)
 """Without an answer it is not known whether they were carried out."""
 
-Q = TypeVar("Q", bound=client.Request)
-R = TypeVar("R", bound=client.Reply)
+Q = TypeVar("Q", bound=base.Request)
+R = TypeVar("R", bound=base.Reply)
 A = TypeVar("A", bound=client.AboutJob)
 S = TypeVar("S", bound="Session")
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Session:
 
     # requests
 
-    def _ask(self, request: client.Request, kind: type[R], within_s: float | None = None) -> R:
+    def _ask(self, request: base.Request, kind: type[R], within_s: float | None = None) -> R:
         """The answer. A Dispatcher that is too busy for one is asked again within the time-out, and less often where a part is silent."""
         limit_s = self._timeout_s if within_s is None else within_s
         deadline = time.monotonic() + limit_s
@@ -175,7 +175,7 @@ class Session:
             raise errors.Unavailable(reason) from None
 
 
-def expected(reply: client.Reply, kind: type[R]) -> R:
+def expected(reply: base.Reply, kind: type[R]) -> R:
     """The reply, if it is of this kind. Raises what a refusal means; Unavailable for a reply of another kind."""
     if isinstance(reply, kind):
         return reply
@@ -193,7 +193,7 @@ def about(kind: type[A], job: str) -> A:
     try:
         return kind(job=job)
     except ValueError:
-        raise errors.Malformed(f"{job!r} is no job's id: {client.JOB_ID_RULE}") from None
+        raise errors.Malformed(f"{job!r} is no job's id: {base.JOB_ID_RULE}") from None
 
 
 def checked(kind: type[Q], **fields: Any) -> Q:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from .machine import Output, Publish, Say
 from .messages import client, processes
-from .messages.client import Reply
+from .messages.base import Reply
 from .messages.jobs import QuestionAnswered
 from .topics import DISPATCHER
 
@@ -42,13 +42,13 @@ def reply_of(process: str, correlation: str, answer: processes.Answer) -> Reply:
     """What a client is told that asked a process about itself."""
     match answer:
         case processes.Description():
-            return client.ProcessDescribed(correlation=correlation, process=process, status=answer.status, scopes=answer.scopes)
+            return processes.ProcessDescribed(correlation=correlation, process=process, status=answer.status, scopes=answer.scopes)
         case processes.ThreadDumps():
-            return client.ThreadsDumped(correlation=correlation, process=process, dumps=answer.dumps)
+            return processes.ThreadsDumped(correlation=correlation, process=process, dumps=answer.dumps)
         case processes.LogFiles():
-            return client.LogsListed(correlation=correlation, process=process, logs=answer.logs)
+            return processes.LogsListed(correlation=correlation, process=process, logs=answer.logs)
         case processes.UploadedPiece():
-            return client.LogUploaded(correlation=correlation, process=process, piece=answer.piece)
+            return processes.LogUploaded(correlation=correlation, process=process, piece=answer.piece)
         case processes.SettingsFound():
-            return client.SettingsListed(correlation=correlation, process=process, settings=answer.settings)
+            return processes.SettingsListed(correlation=correlation, process=process, settings=answer.settings)
     return client.RequestRefused(correlation=correlation, kind=answer.kind, reason=answer.reason)

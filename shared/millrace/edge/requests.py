@@ -16,8 +16,9 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph, Limits, dump,
 from millrace.core.jobgraph.parse import Refused, parse_json
 from millrace.core.jobgraph.problems import Problem, found
 from millrace.core.jobgraph.validate import readable, validate
-from millrace.core.messages import client
+from millrace.core.messages import base
 from millrace.core.messages.base import canonical
+from millrace.core.messages.requests import REQUESTS
 from millrace.edge.files import check_relative
 from millrace.edge.graph_file import Loaded
 from millrace.edge.packages import check_packages
@@ -29,7 +30,7 @@ SLOTS_SIZES = ("spark.driver.memory", "spark.driver.cores")
 SIZES = (*SLOTS_SIZES, "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
 NO_EFFECT = "has no effect in slots, whose heap and threads are their TaskManager's (millrace up --heap-mb, --cores)"
 
-_REQUESTS = {body.model_fields["type"].default: body for body in client.REQUESTS}
+_REQUESTS = {body.model_fields["type"].default: body for body in REQUESTS}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Checked:
     warnings: tuple[Problem, ...]
 
 
-def decode(value: bytes, limits: Limits) -> client.Request:
+def decode(value: bytes, limits: Limits) -> base.Request:
     """The request that a stranger's bytes are. Raises Refused, with a sentence, for all others."""
     raw = parse_json(value, limits)
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):

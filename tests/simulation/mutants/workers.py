@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.core.clocks import NowMs
-from millrace.core.messages.effects import StopWorker, WorkersListed, WorkerStopped
 from millrace.core.messages.slots import DrainAnswered
+from millrace.core.messages.worker_effects import StopWorker, WorkersListed, WorkerStopped
 from millrace.core.states import WorkerState
 from millrace.runtime.performer import PerEffect
 from services.resource_manager import ports

@@ -10,8 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from millrace.client import NotFound
-from millrace.core.messages.client import ProcessDescribed, SlotDescribed, TaskManagerDescribed
-from millrace.core.messages.processes import Collector
+from millrace.core.messages.processes import Collector, ProcessDescribed, SlotDescribed, TaskManagerDescribed
 from services.web.flink import fetcher, job_manager, shapes, taskmanagers
 from services.web.flink.fetcher import AT_ONCE, MetricFetcher, Sampled
 from tests.core.of_processes import jvm_status, process_status

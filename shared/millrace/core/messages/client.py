@@ -8,50 +8,20 @@ from pydantic import Field
 
 from ..states import ClosingStepShown, JobState, JobStatus
 from .attempts import Fault
-from .base import JOB_ID_PATTERN as JOB_ID_PATTERN
-from .base import JOB_ID_RULE as JOB_ID_RULE
-from .base import Part, empty, unless_set
-from .base import Reply as Reply
-from .base import Request as Request
-from .blocklist import BlockedHost as BlockedHost
-from .blocklist import BlockedHostInfo as BlockedHostInfo
-from .blocklist import BlockedHostsListed as BlockedHostsListed
-from .blocklist import BlockHost as BlockHost
-from .blocklist import HostBlocked as HostBlocked
-from .blocklist import HostUnblocked as HostUnblocked
-from .blocklist import ListBlockedHosts as ListBlockedHosts
-from .blocklist import UnblockHost as UnblockHost
+from .base import JOB_ID_PATTERN, Part, Reply, Request, empty, unless_set
+from .blocklist import (
+    BlockedHost,
+)
 from .execution import JobDetail
-from .processes import AboutTaskManager as AboutTaskManager
-from .processes import DescribeTaskManager as DescribeTaskManager
-from .processes import DumpThreads as DumpThreads
-from .processes import ListLogs as ListLogs
-from .processes import ListSettings as ListSettings
-from .processes import LogsListed as LogsListed
-from .processes import LogUploaded as LogUploaded
-from .processes import ProcessDescribed as ProcessDescribed
-from .processes import SettingsListed as SettingsListed
-from .processes import SlotDescribed as SlotDescribed
-from .processes import TaskManagerDescribed as TaskManagerDescribed
-from .processes import ThreadsDumped as ThreadsDumped
-from .processes import UploadLog as UploadLog
 from .profiles import Cores, Extras, WithProfile
 from .progress import AttemptStatus
-from .requirements import DescribeRequirements as DescribeRequirements
-from .requirements import JobRequirements as JobRequirements
-from .requirements import RequirementsUpdated as RequirementsUpdated
-from .requirements import UpdateRequirements as UpdateRequirements
-from .requirements import VertexRequirement as VertexRequirement
-from .schedules import DescribeSchedule as DescribeSchedule
-from .schedules import ListSchedules as ListSchedules
-from .schedules import PauseSchedule as PauseSchedule
-from .schedules import RemoveSchedule as RemoveSchedule
-from .schedules import RunSchedule as RunSchedule
-from .schedules import Scheduled
-from .schedules import ScheduleDescribed as ScheduleDescribed
-from .schedules import ScheduleRemoved as ScheduleRemoved
-from .schedules import SchedulesListed as SchedulesListed
-from .schedules import SetSchedule as SetSchedule
+from .requirements import (
+    DescribeRequirements,
+    UpdateRequirements,
+)
+from .schedules import (
+    Scheduled,
+)
 
 CURSOR_PATTERN = r"[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_.-]{0,99}|"
 """Of a cursor of ListJobDetails, as a whole: when the last job was accepted, and its id; or empty."""
@@ -482,6 +452,3 @@ class BlobServerDescribed(Reply):
 
 AboutJob = CancelJob | DescribeJob | ReportNow | AwaitJobResult | GetJobStatus | UpdateRequirements | DescribeRequirements
 """The requests about a job that was submitted."""
-REQUESTS: tuple[type[Request], ...] = tuple(sorted(Request.__subclasses__(), key=lambda each: each.__module__ != __name__))
-"""Those that are declared here come first."""
-REPLIES: tuple[type[Reply], ...] = tuple(sorted(Reply.__subclasses__(), key=lambda each: each.__module__ != __name__))

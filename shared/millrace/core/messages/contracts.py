@@ -16,9 +16,10 @@ from ..topics import (
     SERVICES,
     WEB,
 )
-from . import audit, client, events, processes, records
+from . import audit, events, processes, records
 from .base import Body
 from .links import LINKS, REPLY_SENDERS
+from .requests import REPLIES, REQUESTS
 
 CLIENT = "client"
 AnyBody = type[Body]  # a class that has a field `type` cannot say so
@@ -44,9 +45,9 @@ def _contracts() -> Iterable[Contract]:
             fields = body.model_fields
             yield Contract(fields["type"].default, fields["version"].default, body, topic, senders, receivers)
 
-    yield from of(client.REQUESTS, "client.commands", (CLIENT,), (DISPATCHER,))
+    yield from of(REQUESTS, "client.commands", (CLIENT,), (DISPATCHER,))
     yield from of((processes.AskProcess,), PROCESS_QUESTIONS, (CLIENT,), (PROCESS,))
-    for reply in client.REPLIES:
+    for reply in REPLIES:
         yield from of((reply,), "client.replies", REPLY_SENDERS.get(reply, (DISPATCHER,)), (CLIENT,))
     yield from of((records.Hello, records.Forked), "*.commands", SERVICES, SERVICES)
     senders: dict[tuple[type[Body], str], tuple[str, ...]] = {}

@@ -14,28 +14,22 @@ from ..states import StoredStateWritten
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty, unless_set
-from .blocklist import BlocklistRead as BlocklistRead
-from .blocklist import BlockStored as BlockStored
-from .blocklist import ReadBlocklist as ReadBlocklist
-from .blocklist import StoreBlock as StoreBlock
+from .blocklist import BlocklistRead, BlockStored, ReadBlocklist, StoreBlock
 from .client import JobDetails, ListJobDetails, ShutDown
 from .execution import Archive
 from .kept import Kept
 from .processes import AnyAsk
 from .progress import Order
-from .schedule_effects import ChangeSchedule as ChangeSchedule
-from .schedule_effects import FindSchedules as FindSchedules
-from .schedule_effects import ScheduleChanged as ScheduleChanged
-from .schedule_effects import SchedulesFound as SchedulesFound
-from .schedule_effects import ScheduleStored as ScheduleStored
-from .schedule_effects import StoreSchedule as StoreSchedule
+from .schedule_effects import (
+    ChangeSchedule,
+    FindSchedules,
+    ScheduleChanged,
+    SchedulesFound,
+    ScheduleStored,
+    StoreSchedule,
+)
 from .schedules import Scheduled
-from .worker_effects import ListWorkers as ListWorkers
-from .worker_effects import StartWorker as StartWorker
-from .worker_effects import StopWorker as StopWorker
-from .worker_effects import WorkersListed as WorkersListed
-from .worker_effects import WorkerStarted as WorkerStarted
-from .worker_effects import WorkerStopped as WorkerStopped
+from .worker_effects import ListWorkers, StartWorker, StopWorker, WorkersListed, WorkerStarted, WorkerStopped
 
 
 def type_of(effect: str) -> str:

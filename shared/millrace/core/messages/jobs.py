@@ -9,7 +9,7 @@ from pydantic import Field
 from ..states import Ending
 from .attempts import Fault
 from .base import Body, Part, empty, unless_set
-from .blocklist import AskBlocklist as AskBlocklist
+from .blocklist import AskBlocklist
 from .execution import Described
 from .kept import Kept
 from .processes import AnyAsk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..topics import CONTROL, DISPATCHER, JOB_MASTER, PROCESS, RESOURCE_MANAGER, TASK_MANAGER
-from . import blocklist, client, jobs, slots
+from . import blocklist, client, jobs, processes, slots
 from .base import Body
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
@@ -41,15 +41,15 @@ REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
     client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
     client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
     client.ClusterDeregistered: (DISPATCHER, RESOURCE_MANAGER),
-    client.HostBlocked: (RESOURCE_MANAGER,),
-    client.HostUnblocked: (RESOURCE_MANAGER,),
-    client.BlockedHostsListed: (RESOURCE_MANAGER,),
-    client.TaskManagerDescribed: (TASK_MANAGER,),
-    client.ProcessDescribed: (PROCESS,),
-    client.ThreadsDumped: (TASK_MANAGER, PROCESS),
-    client.LogsListed: (TASK_MANAGER, PROCESS),
-    client.LogUploaded: (TASK_MANAGER, PROCESS),
-    client.SettingsListed: (TASK_MANAGER, PROCESS),
+    blocklist.HostBlocked: (RESOURCE_MANAGER,),
+    blocklist.HostUnblocked: (RESOURCE_MANAGER,),
+    blocklist.BlockedHostsListed: (RESOURCE_MANAGER,),
+    processes.TaskManagerDescribed: (TASK_MANAGER,),
+    processes.ProcessDescribed: (PROCESS,),
+    processes.ThreadsDumped: (TASK_MANAGER, PROCESS),
+    processes.LogsListed: (TASK_MANAGER, PROCESS),
+    processes.LogUploaded: (TASK_MANAGER, PROCESS),
+    processes.SettingsListed: (TASK_MANAGER, PROCESS),
 }
 """Replies to clients that not the Dispatcher alone sends: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from . import client, effects, graphs, links, slots
+from . import base, client, effects, graphs, links, slots
 from .base import Body, OneOf, Part, empty
+from .requests import REQUESTS
 
 Key = tuple[int, int]
 """(offset of the record that was folded, index among its outputs): orders what one life of a scope sends."""
@@ -107,7 +108,7 @@ class Client(Part):
     """The broker's stamp of it there, by which its place is recognised; 0: unknown."""
     prev_stamp_ms: int = 0
     """That of what stands at `prev`."""
-    request: Annotated[client.Request, OneOf(client.REQUESTS)] | None = None
+    request: Annotated[base.Request, OneOf(REQUESTS)] | None = None
     refusal: Refusal | None = None
     excerpt: Excerpt | None = None
     """Of a SubmitJob that wants no answer: it is parked if the machine refuses it."""
