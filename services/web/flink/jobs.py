@@ -136,7 +136,7 @@ def vertex(task: Task) -> shapes.Vertex:
         "status": task.state,
         "start-time": task.start_ms,
         "end-time": task.end_ms,
-        "duration": duration(task.start_ms, task.end_ms, task.wall_ms),
+        "duration": duration(task.start_ms, task.end_ms, task.until_ms),
         "tasks": task.counts,
         "metrics": io_metrics(task.current),
     }

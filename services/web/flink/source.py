@@ -48,7 +48,8 @@ class Attempt:
 
     subtask: int
     row: Mapping[str, Any]
-    wall_ms: int
+    until_ms: int
+    """What has not ended lasts until then: now, or when its job ended."""
     beside: tuple[Attempt, ...] = ()
     """Of a subtask's current attempt: those that live, or lived, beside it."""
 
@@ -100,6 +101,8 @@ class Task:
     wall_ms: int
     created_ms: int = 0
     """When the job's subtasks were CREATED; 0: that is not known."""
+    job_end_ms: int = -1
+    """-1: the job lives."""
 
     @property
     def id(self) -> str:
@@ -108,17 +111,19 @@ class Task:
     @cached_property
     def current(self) -> list[Attempt]:
         """The last attempt of each subtask; one that was never deployed has a blank one."""
-        since_ms = {ExecutionState.CREATED.value: self.created_ms} if self.created_ms else {}
-        blank = {**NO_ATTEMPT, "since_ms": since_ms}
-        return [self._current(each, {**blank, "state": each["state"]}) for each in self.subtasks]
+        created = {ExecutionState.CREATED.value: self.created_ms} if self.created_ms else {}
+        return [
+            self._current(each, {**NO_ATTEMPT, "state": each["state"], "since_ms": {} if each.get("kept_from") else created})
+            for each in self.subtasks
+        ]  # when one was kept, and so no longer CREATED, is not known
 
     def _current(self, subtask: Row, blank: Row) -> Attempt:
         number = subtask["subtask"]
         if subtask["attempts"] and (subtask["state"] in NOT_DEPLOYED or subtask.get("waited")):  # since its job was rescaled
-            return Attempt(number, {**blank, "attempt": subtask["attempt"] + 1}, self.wall_ms)
+            return Attempt(number, {**blank, "attempt": subtask["attempt"] + 1}, self.until_ms)
         *before, last = subtask["attempts"] or [blank]
-        beside = (Attempt(number, each, self.wall_ms) for each in before if each.get("beside") == last["attempt"])
-        return Attempt(number, last, self.wall_ms, tuple(beside))
+        beside = (Attempt(number, each, self.until_ms) for each in before if each.get("beside") == last["attempt"])
+        return Attempt(number, last, self.until_ms, tuple(beside))
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -146,8 +151,18 @@ class Task:
 
     @property
     def end_ms(self) -> int:
-        ends = [each.end_ms for each in self.current]
-        return max(ends, default=-1) if all(end >= 0 for end in ends) else -1
+        return self.end_of(self.current)
+
+    def end_of(self, attempts: Sequence[Attempt]) -> int:
+        """Of those of its current attempts together: where none was ever deployed, that of the job. -1: one has not ended."""
+        if any(each.state not in ENDED_EXECUTION for each in attempts):
+            return -1
+        return max((each.end_ms for each in attempts if each.start_ms >= 0), default=self.job_end_ms)
+
+    @property
+    def until_ms(self) -> int:
+        """What has not ended lasts until then."""
+        return self.job_end_ms if self.job_end_ms >= 0 else self.wall_ms
 
 
 @dataclass(frozen=True)
@@ -190,7 +205,7 @@ class Job:
         return [
             Task(
                 each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.wall_ms,
-                anew or self.row["accepted_ms"] or 0,
+                anew or self.row["accepted_ms"] or 0, self.end_ms,
             )
             for each in self.described["tasks"]
         ]  # fmt: skip
@@ -223,12 +238,12 @@ class Job:
         for task in self.tasks:
             for subtask in task.subtasks:
                 for row in subtask["attempts"]:
-                    yield task, Attempt(subtask["subtask"], row, self.wall_ms)
+                    yield task, Attempt(subtask["subtask"], row, task.until_ms)
 
 
-def duration(start_ms: int, end_ms: int, wall_ms: int) -> int:
-    """For what has not begun -1, as Flink has it."""
-    return -1 if start_ms < 0 else max(0, (end_ms if end_ms >= 0 else wall_ms) - start_ms)
+def duration(start_ms: int, end_ms: int, until_ms: int) -> int:
+    """For what has not begun -1, as Flink has it. `until_ms`: now, for what has not ended."""
+    return -1 if start_ms < 0 else max(0, (end_ms if end_ms >= 0 else until_ms) - start_ms)
 
 
 class Source:

@@ -198,14 +198,14 @@ def _subtask(task: Task, number: int) -> Attempt:
 
 def _attempt(task: Task, subtask: int, number: int) -> Attempt:
     current = _subtask(task, subtask)
-    for found in (current, *(Attempt(subtask, row, task.wall_ms) for row in task.subtasks[subtask]["attempts"])):
+    for found in (current, *(Attempt(subtask, row, task.until_ms) for row in task.subtasks[subtask]["attempts"])):
         if found.number == number:
             return found
     raise Refusal(404, f"Could not find attempt {number} in subtask {subtask} of vertex {task.id}")
 
 
 def _duration(attempt: Attempt) -> int:
-    return duration(attempt.start_ms, attempt.end_ms, attempt.wall_ms)
+    return duration(attempt.start_ms, attempt.end_ms, attempt.until_ms)
 
 
 def attempt_of(attempt: Attempt) -> shapes.Attempt:
@@ -223,7 +223,7 @@ def attempt_of(attempt: Attempt) -> shapes.Attempt:
 def _spent(attempt: Attempt) -> dict[str, int]:
     """How long it was in each state; -1: it was not."""
     reached = sorted(attempt.times.items(), key=lambda each: each[1])
-    ends = [*(at_ms for _, at_ms in reached[1:]), attempt.wall_ms]
+    ends = [*(at_ms for _, at_ms in reached[1:]), attempt.until_ms]
     spent = {state: max(0, end - at_ms) for (state, at_ms), end in zip(reached, ends, strict=False)}  # none where none is reached
     return {state: spent.get(state, -1) for state in TIMED}
 
@@ -254,11 +254,10 @@ def by_task_manager(task: Task) -> shapes.VertexTaskManagers:
     for name, attempts in groups.items():
         states = Task(task.name, [{"state": each.state} for each in attempts], [], task.wall_ms)
         starts = [each.start_ms for each in attempts if each.start_ms >= 0]
-        ends = [each.end_ms for each in attempts]
-        start_ms, end_ms = min(starts, default=-1), max(ends) if min(ends) >= 0 else -1
+        start_ms, end_ms = min(starts, default=-1), task.end_of(attempts)
         found.append({
             "endpoint": name, "status": states.state, "start-time": start_ms, "end-time": end_ms,
-            "duration": duration(start_ms, end_ms, task.wall_ms), "metrics": io_metrics(attempts), "status-counts": states.counts,
+            "duration": duration(start_ms, end_ms, task.until_ms), "metrics": io_metrics(attempts), "status-counts": states.counts,
             "taskmanager-id": name, "aggregated": aggregate(attempts),
         })  # fmt: skip
     return {"id": task.id, "name": task.name, "now": task.wall_ms, "taskmanagers": found}
