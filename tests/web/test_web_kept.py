@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 import time
@@ -257,6 +258,11 @@ def test_an_id_that_is_none(scene: Scene, id: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["place"]) == (400, ["Last-Event-ID"])
 
 
+def short(key: str) -> str:
+    """As an id has it."""
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
 def test_an_id_names_no_logs_of_attempts_that_are_not_followed_any_more(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """After many restarts who connected again was refused: the id of its last event named more logs than a stream has."""
     monkeypatch.setattr("services.web.api.logs.LOOK_S", 0.001)
@@ -264,11 +270,11 @@ def test_an_id_names_no_logs_of_attempts_that_are_not_followed_any_more(scene: S
 
     async def run() -> None:
         scene.write(b"a")
-        gone = json.dumps({f"a/0/{number}/stdout": 1 for number in range(100, 163)})
+        gone = json.dumps({short(f"a/0/{number}/stdout"): 1 for number in range(100, 163)})
         async with Follower(scene.app, path, gone) as follower:
             events = follower.events()
             assert (await anext(events))[1]["text"] == "a"
-            assert json.loads(follower.id or "") == {"a/0/1/stdout": 1}
+            assert json.loads(follower.id or "") == {short("a/0/1/stdout"): 1}
             of = detail("RUNNING", 2)
             [task] = of.tasks
             [subtask] = task.subtasks
@@ -277,7 +283,52 @@ def test_an_id_names_no_logs_of_attempts_that_are_not_followed_any_more(scene: S
             scene.write(b"again", attempt=2)
             tell(scene.view, scene.story, lambda: attempt(scene.story, "j", "RUNNING", number=2))
             assert (await anext(events))[1]["text"] == "again"
-            assert json.loads(follower.id or "") == {"a/0/2/stdout": 5}
+            assert json.loads(follower.id or "") == {short("a/0/2/stdout"): 5}
+
+    asyncio.run(run())
+
+
+def test_a_stream_of_many_logs_of_tasks_with_long_names_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ids were longer than what is taken back."""
+    monkeypatch.setattr("services.web.api.logs.LOOK_S", 0.001)
+    path, name = "/api/v1/streams/jobs/j/logs", "n" * 1000
+    of = detail("RUNNING")
+    [task] = of.tasks
+    [subtask] = task.subtasks
+    subtasks = [
+        subtask.model_copy(update={"subtask": number, "logs": [LogPlace(attempt=1, path=f"c.1.2/{number}")]}) for number in range(32)
+    ]
+    scene.asked.detail = of.model_copy(update={"tasks": [task.model_copy(update={"task": name, "subtasks": subtasks})]})
+    for number in range(32):
+        for stream in ("stdout", "stderr"):
+            scene.storage.put_new(f"logs/c.1.2/{number}/{stream}", b"a")
+
+    async def run() -> None:
+        async with Follower(scene.app, path) as follower:
+            events = follower.events()
+            for _ in range(64):
+                assert (await anext(events))[1]["text"] == "a"
+        assert len(json.loads(follower.id or "")) == 64 and len(follower.id or "") < 3000
+        with open(scene.folder / "logs/c.1.2/7/stdout", "ab") as file:
+            file.write(b"b")
+        async with Follower(scene.app, path, follower.id) as again:
+            assert again.status == 200
+            found = (await anext(again.events()))[1]
+            assert (found["subtask"], found["offset"], found["text"]) == (7, 1, "b"), "and not what was sent before"
+
+    asyncio.run(run())
+
+
+def test_an_id_of_an_earlier_version_begins_anew(scene: Scene) -> None:
+    """Such ids had the names of tasks, and were as long as those."""
+
+    async def run() -> None:
+        scene.write(b"ab")
+        earlier = json.dumps({"a/0/1/stdout": 1, **{f"{'n' * 120}/{number}/1/stdout": 1 for number in range(63)}})
+        assert len(earlier) > 8000
+        async with Follower(scene.app, "/api/v1/streams/jobs/j/logs", earlier) as follower:
+            assert follower.status == 200
+            assert (await anext(follower.events()))[1]["text"] == "ab"
 
     asyncio.run(run())
 

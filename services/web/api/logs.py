@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
@@ -29,6 +30,8 @@ PIECE_BYTES = 64 << 10
 REFUSED = responses(400, 404, 429, 503, 504)
 FOLLOWED_MOST = 64
 """Files in one stream: their offsets are in the ids of its events."""
+ID_MOST = 1 << 16
+"""Characters. Ids have no 3,000; those of earlier versions had the names of tasks, which may have 1,000 each."""
 Task = Annotated[str, Path(max_length=1000)]
 Number = Annotated[int, Path(ge=0, le=1 << 31)]
 OnlyTask = Annotated[str, Query(max_length=1000, description="Of this task alone.")]
@@ -79,7 +82,7 @@ def logs(view: View, kept: Kept) -> APIRouter:
         task: OnlyTask = "",
         subtask: OnlyNumber = None,
         attempt: OnlyNumber = None,
-        last_event_id: Annotated[str | None, Header(max_length=7000)] = None,
+        last_event_id: Annotated[str | None, Header(max_length=ID_MOST)] = None,
     ) -> Response:
         """Events `log`: {"task", "subtask", "attempt", "stream", "offset", "text"}, as it is written; `end` when the job has ended and
         all is sent; `trouble` when no more can be read now. `Last-Event-ID` goes on where that event stood."""
@@ -160,11 +163,12 @@ async def _events(
 
 
 def _key(log: Log) -> str:
-    return f"{log.task}/{log.subtask}/{log.attempt}/{log.stream}"
+    """Of its offset in an id, which is a header of who comes again: a task's name may be too long for that."""
+    return hashlib.sha256(f"{log.task}/{log.subtask}/{log.attempt}/{log.stream}".encode()).hexdigest()[:12]
 
 
 def _of_those(offsets: dict[str, int], logs: list[Log]) -> dict[str, int]:
-    """Without those of attempts that are gone: an id has no more of them than a stream has logs."""
+    """Without those of attempts that are gone, or in an id of an earlier version: an id has no more of them than a stream has logs."""
     keys = {_key(each) for each in logs}
     return {key: offset for key, offset in offsets.items() if key in keys}
 
