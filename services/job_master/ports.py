@@ -8,6 +8,7 @@ import json
 import posixpath
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -44,6 +45,8 @@ AWAY = re.compile("connect|timeout|transport|proxy|ssl|httpclient|servicere|thro
 REFUSED_ERRNO = (None, errno.EINVAL, errno.EMSGSIZE, errno.ENOSYS, getattr(errno, "EREMCHG", None))
 """Of object stores' errors; others are of a network, a disk, or a server that has much to do."""
 TRY_LATER = (408, 429)
+FENCED_S = 0.25
+"""So long files are moved before it is asked again who leads."""
 
 
 class OneByPath:
@@ -96,8 +99,8 @@ def ports(store: Store) -> dict[type, Port]:
 
 def publish_sink(effect: PublishSink, check_fence: Callable[[], None], last: bool = True) -> SinkPublished:
     """As `_publish`; what the user must mend is the job's problem, all else is tried again. `last`: so is what may be mended by itself,
-    and what a file system that is not local refuses. `check_fence` is called before anything is deleted, and raises what ends this:
-    who was stopped for long would delete what its successor has published."""
+    and what a file system that is not local refuses. `check_fence` is called before anything is moved or deleted, and raises what ends
+    this: who was stopped for long would delete what its successor has published. Or its rows would stand beside those of a later life."""
     fs: Any = None
     try:
         fs, target = fsspec.core.url_to_fs(effect.path)
@@ -136,8 +139,12 @@ def _publish(effect: PublishSink, fs: Any, target: str, check_fence: Callable[[]
         return SinkPublished(job=effect.job, vertex=effect.vertex)  # a later job has overwritten the path: what waits is of the past
     fs.makedirs(target, exist_ok=True)
     try:
+        fenced_s = -FENCED_S
         for file, published in begun["moves"]:
             if file in waiting:
+                if time.monotonic() - fenced_s >= FENCED_S:
+                    check_fence()
+                    fenced_s = time.monotonic()
                 fs.makedirs(posixpath.dirname(published), exist_ok=True)
                 _move(fs, file, published)
     except Exception as failure:

@@ -297,6 +297,20 @@ def test_who_leads_no_more_deletes_nothing_that_its_successor_has_published(
             raise PermissionError(13, "Permission denied", path1)
 
     monkeypatch.setattr(LocalFileSystem, "mv", woken)
+    asked: list[None] = []
+
+    def still_leads_at_first() -> None:
+        asked.append(None)
+        if len(asked) > 1:
+            another_leads()
+
     with pytest.raises(Leads):
-        publish_sink(effect, another_leads)
+        publish_sink(effect, still_leads_at_first)
     assert contents(target) == ["new", "old"]
+
+
+def test_who_leads_no_more_puts_no_rows_beside_those_of_a_later_life(tmp_path: Path) -> None:
+    """It was stopped before its first move; the job ran again in a later life, whose rows are published; then it goes on."""
+    with pytest.raises(Leads):
+        publish_sink(sink(tmp_path / "out", [stage(tmp_path / "s0", "earlier")], "append"), another_leads)
+    assert not (tmp_path / "out").exists() or contents(tmp_path / "out") == []
