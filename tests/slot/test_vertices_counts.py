@@ -68,3 +68,20 @@ def test_a_write_that_spark_has_forgotten_is_not_taken_for_another(
 ) -> None:
     write_beside()
     assert exchange.written(attempts.spark, str(tmp_path / "elsewhere")) == (None, None)
+
+
+def test_a_listener_that_is_slow_costs_the_counts_and_not_the_attempt(attempts: Attempts, tmp_path: Path) -> None:
+    """Spark's wait for its listeners ends with an error after ten seconds: here it is an error of the JVM at once."""
+    jvm = attempts.spark.sparkContext._jvm
+
+    class Late:
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+        def __call__(self) -> Any:
+            return self
+
+        def waitUntilEmpty(self) -> None:  # noqa: N802
+            jvm.java.lang.Integer.parseInt("late")
+
+    assert exchange.written(Late(), str(tmp_path)) == (None, None)

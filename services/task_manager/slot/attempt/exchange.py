@@ -175,8 +175,13 @@ def _site(folder: str) -> str:
 
 def written(session: Any, folder: str) -> tuple[int | None, int | None]:
     """Rows and files that our last write to this folder committed, as Spark counted them (about 4 ms); None if it did not say."""
+    from py4j.protocol import Py4JJavaError
+
     # Counts arrive through Spark's listener bus, after the write has returned.
-    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    try:
+        session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    except Py4JJavaError:  # a listener of the user's own is slow: what is written stands, uncounted
+        return None, None
     store = session._jsparkSession.sharedState().statusStore()
     execution = _newest(store, _site(folder))
     if execution is None:
