@@ -184,8 +184,11 @@ async def receive(request: Request, parameters: Sequence[str], load: Load) -> Pa
     path = parcel.folder / ("graph.json" if kind == JSON else "graph.yaml")
 
     def put() -> None:
-        parcel.folder.mkdir(0o700)
-        path.write_bytes(body)
+        try:
+            parcel.folder.mkdir(0o700)
+            path.write_bytes(body)
+        except OSError as failure:
+            raise Refusal(507, f"the graph cannot be kept: {failure.strerror}") from None
         parcel.files["graph"] = [path]
 
     await parcel.on(load, put)

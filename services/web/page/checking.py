@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.core.jobgraph.compile import Plan, compile_graph
-from millrace.core.jobgraph.model import DEFAULT_LIMITS, Edge, JobGraph
+from millrace.core.jobgraph.model import DEFAULT_LIMITS, Edge, JobGraph, as_text
 from millrace.core.jobgraph.problems import MOST_PROBLEMS, Problem
+from millrace.core.jobgraph.validate import environment_problems
 from millrace.edge.files import module_kind
 from millrace.edge.requests import check_graph
 from millrace.edge.yaml_file import read_yaml
@@ -85,6 +86,7 @@ def checked(text: str, files: Mapping[str, str] | Sequence[str] = ()) -> Checked
     raw = document.value if isinstance(document.value, dict) else {}
     if not raw and not problems:
         problems.append(Problem((), "a graph is a mapping with name and vertices"))
+    problems += environment_problems(raw.get("env"))
     raw, env = _without_env(raw)
     _attach(raw, files)
     graph: JobGraph | None = None
@@ -113,8 +115,9 @@ def _without_env(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]
     env = raw.get("env")
     if not isinstance(env, dict):
         return dict(raw), {}
-    texts = {str(name): value for name, value in env.items() if isinstance(value, str)}
-    return {name: value for name, value in raw.items() if name != "env"}, texts
+    texts = {str(name): as_text(value) for name, value in env.items()}
+    graph = {name: value for name, value in raw.items() if name != "env"}
+    return graph, {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
 def _attach(raw: dict[str, Any], files: Mapping[str, str] | Sequence[str]) -> None:

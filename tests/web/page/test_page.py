@@ -336,13 +336,14 @@ def test_a_graph_is_checked_at_its_lines_before_it_is_sent(web: TestClient, clus
 
 
 def test_a_graph_is_submitted_with_its_files_and_without_its_environment(web: TestClient, cluster: Cluster) -> None:
-    text = "name: a\nenv: {KEY: v}\nvertices:\n  one:\n    sql: SELECT 1 AS x\n  two:\n    python: 'mod:f'\n    inputs: {one: forward}\n"
+    text = "name: a\nenv: {KEY: v, RETRIES: 3, DEBUG: true}\n"
+    text += "vertices:\n  one:\n    sql: SELECT 1 AS x\n  two:\n    python: 'mod:f'\n    inputs: {one: forward}\n"
     content = b"def f(one):\n    return one\n"
     answer = web.post("/page/submit", data={"token": token(web), "graph": text, "id": "mine"}, files={"file": ("mod.py", content)})
     assert (answer.status_code, answer.headers.get("location")) == (303, "/page/jobs/mine"), said(answer.text)
     sha256 = hashlib.sha256(content).hexdigest()
     [(_, (job, graph, uploads, env))] = cluster.sent
-    assert (job, uploads, env) == ("mine", {sha256: content}, {"KEY": "v"}) and "env" not in graph
+    assert (job, uploads, env) == ("mine", {sha256: content}, {"KEY": "v", "RETRIES": "3", "DEBUG": "true"}) and "env" not in graph
     assert graph["modules"] == [{"name": "mod.py", "sha256": sha256, "kind": "py"}]
 
 
