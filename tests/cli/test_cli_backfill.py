@@ -138,12 +138,23 @@ def test_another_graph_makes_other_runs(tmp_path: Path) -> None:
     assert len(cluster.jobs) == 2
 
 
+def test_a_comment_makes_no_other_runs_and_those_of_a_build_before_count(tmp_path: Path) -> None:
+    cluster = Cluster()
+    assert runs(cluster, tmp_path, "a").go() == runs(cluster, tmp_path, "a", graph=f"# of Ann\n\n{GRAPH}").go() == 0
+    assert len(cluster.jobs) == 1
+    loaded = load_graph(tmp_path / "graph.yaml", {"date": "b"})
+    before = subject.id_of(loaded, "b", {"date": "b"}, 1, sources=True)
+    cluster.jobs[before] = (0, "FINISHED")
+    assert runs(cluster, tmp_path, "b", graph=f"# of Ann\n\n{GRAPH}").go() == 0
+    assert len(cluster.jobs) == 2 and before != subject.id_of(loaded, "b", {"date": "b"}, 1)
+
+
 def test_another_variable_makes_other_runs_whose_ids_do_not_tell_it(tmp_path: Path) -> None:
     cluster, graphs = Cluster(), [GRAPH, f"{GRAPH}env: {{PIN: 1234}}\n", f"{GRAPH}env: {{PIN: 1235}}\n"]
     for graph in (*graphs, *graphs):
         assert runs(cluster, tmp_path, "a", graph=graph).go() == 0
     assert len(cluster.jobs) == 3
-    assert "per-day-a-4e94464f" in cluster.jobs, "without variables an id stays what it was"
+    assert "per-day-a-9ef2434d" in cluster.jobs, "without variables an id stays what it was"
     other = Cluster()
     other.token = "another"
     assert runs(other, tmp_path, "a", graph=graphs[1]).go() == 0

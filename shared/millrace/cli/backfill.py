@@ -132,10 +132,12 @@ def _numbers(first: str, last: str) -> Numbered | None:
     return int(first), int(last), lambda number: f"{number:0{len(first)}}"
 
 
-def id_of(loaded: Loaded, value: str, parameters: dict[str, str], number: int, env: str = "") -> str:
+def id_of(loaded: Loaded, value: str, parameters: dict[str, str], number: int, env: str = "", sources: bool = False) -> str:
     """The id of a run: another one for another graph, other parameters or variables, and each further try (`number`, from 1 on). `env`: a
-    hash of the variables that tells nothing of them, for anybody may read an id."""
-    whole = [loaded.raw, parameters, *([env] if env else [])]
+    hash of the variables that tells nothing of them, for anybody may read an id. `sources`: as builds before made it, whose ids also
+    told where in its file the graph's text stands."""
+    graph = {name: part for name, part in loaded.raw.items() if sources or name != "sources"}
+    whole = [graph, parameters, *([env] if env else [])]
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
     head = re.sub(r"[^A-Za-z0-9]+", "-", f"{loaded.raw.get('name', '')}-{value}").strip("-").lower()[:60].strip("-")
     return f"{head or 'job'}-{digest}{f'.{number}' if number > 1 else ''}"
@@ -199,15 +201,16 @@ class Runs:
             self._fail(value, "", INVALID, "\n".join(loaded.rendered()))
             return True
         env = self.millrace.environment_hash(loaded.env) if loaded.env else ""
-        for number in range(1, ATTEMPTS_MOST):
-            job = id_of(loaded, value, parameters, number, env)
-            try:
-                state = self.millrace.status(job).status
-            except NotFound:
-                break
-            if state not in (JobStatus.FAILED, JobStatus.CANCELED):
-                self.running[job] = (value, "")
-                return True
+        for sources in (True, False) if "sources" in loaded.raw else (False,):  # what a build before has run counts, too
+            for number in range(1, ATTEMPTS_MOST):
+                job = id_of(loaded, value, parameters, number, env, sources)
+                try:
+                    state = self.millrace.status(job).status
+                except NotFound:
+                    break
+                if state not in (JobStatus.FAILED, JobStatus.CANCELED):
+                    self.running[job] = (value, "")
+                    return True
         try:
             self.millrace.submit(loaded.raw, job, parameters, loaded.uploads, False, loaded.env)
         except Busy as busy:
