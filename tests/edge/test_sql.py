@@ -68,6 +68,7 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
         "SELECT CASE WHEN from > 1 THEN union ELSE using END AS x, if - 1 AS y FROM (SELECT * FROM t) WHERE from LIKE 'x%'",
         "SELECT DISTINCT from, CAST(on AS INT) AS on, row_number() OVER (PARTITION BY outer ORDER BY from) AS n FROM t",
         "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
+        "SELECT x >>> 2, max(from), CASE -x WHEN 1 THEN 2 END AS c FROM t WHERE any > 1 AND x NOT BETWEEN -5 AND 5",
         "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
         "SELECT window.start, count(*) FROM t GROUP BY window(at, '1 hour')",
         "SELECT k, window(at, '1 hour', '5 minutes').end FROM t GROUP BY k, WINDOW (at, '1 hour', '5 minutes') HAVING count(*) > 1",

@@ -28,7 +28,7 @@ _BEFORE_A_VALUE |= {"THEN", "WHEN", "WHERE"}
 _AFTER_A_VALUE = _OPERATORS | _CLAUSES | {"ALIAS", "ASC", "COMMA", "DESC", "ELSE", "END", "FROM", "IN", "IS", "LIMIT", "R_PAREN"}
 _AFTER_A_VALUE |= {"SEMICOLON", "THEN"}
 _NO_NAMES = {"DISTINCT", "NOT"}  # they stand before a value, which can be such a name
-_BEFORE_A_SIGN = _NO_NAMES | {"ALL", "INTERVAL", "SELECT"}
+_BEFORE_A_SIGN = _NO_NAMES | {"ALL", "BETWEEN", "CASE", "INTERVAL", "SELECT"}
 
 
 @dataclass(frozen=True)
