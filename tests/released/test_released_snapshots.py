@@ -158,3 +158,11 @@ def _ends(shard: Shard, job: Any, allocation: str) -> None:
     outputs = {} if vertex == "@plan" else {vertex: {"schema": SCHEMA if vertex == "a" else "{}", "rows": 1, "bytes": 9}}
     sources = {"s": {"files": [], "schema": "{}"}}
     shard.told(allocation, "FINISHED", report={"outputs": outputs, "sources": sources})
+
+
+def test_a_snapshot_names_no_field_that_builds_before_do_not_know_while_it_says_nothing() -> None:
+    machine = ResourceManager(1)
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress(freeze(machine, ScopeState(0, 0, state=of_resource_manager.State())))
+    assert b"core client_mark " in lines and b"client_stamp" not in lines
+    told = ScopeState(0, 0, client_stamp=(4, 5, 6), state=of_resource_manager.State())
+    assert thaw(machine, freeze(machine, told)).client_stamp == (4, 5, 6)

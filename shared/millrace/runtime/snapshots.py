@@ -25,6 +25,8 @@ from millrace.io.storage.store import NotFound, Storage
 
 from . import foreign
 
+SILENT = {"client_stamp": ScopeState(generation=0, next_offset=0).client_stamp}
+"""Fields of a scope that builds before do not know: left out while they say nothing, so that such a build reads the snapshot."""
 CHUNK_ENTRIES = 500  # of a table: none holds the interpreter for long, neither written nor read
 
 log = structlog.get_logger("snapshots")
@@ -122,6 +124,8 @@ def chunks(machine: Machine, folded: ScopeState) -> Iterator[bytes]:
     compressor = zstandard.ZstdCompressor(level=3).compressobj()
     for name, owner, holder in (("core", ScopeState, folded), ("state", machine.state_type, folded.state)):
         for field, adapter in _adapters(owner).items():
+            if owner is ScopeState and field in SILENT and getattr(holder, field) == SILENT[field]:
+                continue
             for part in _parts(getattr(holder, field)):
                 line = b"%s %s %s\n" % (name.encode(), field.encode(), adapter.dump_json(part))
                 yield compressor.compress(line)
