@@ -162,7 +162,7 @@ def _ends(shard: Shard, job: Any, allocation: str) -> None:
 
 def test_a_snapshot_names_no_field_that_builds_before_do_not_know_while_it_says_nothing() -> None:
     machine = ResourceManager(1)
-    lines = zstandard.ZstdDecompressor().decompressobj().decompress(freeze(machine, ScopeState(0, 0, state=of_resource_manager.State())))
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress(freeze(machine, ScopeState(0, 0, state=of_resource_manager.State(1))))
     assert b"core client_mark " in lines and b"client_stamp" not in lines
-    told = ScopeState(0, 0, client_stamp=(4, 5, 6), state=of_resource_manager.State())
+    told = ScopeState(0, 0, client_stamp=(4, 5, 6), state=of_resource_manager.State(1))
     assert thaw(machine, freeze(machine, told)).client_stamp == (4, 5, 6)

@@ -71,7 +71,7 @@ def test_a_write_that_spark_has_forgotten_is_not_taken_for_another(
 
 
 def test_a_listener_that_is_slow_costs_the_counts_and_not_the_attempt(attempts: Attempts, tmp_path: Path) -> None:
-    """Spark's wait for its listeners ends with an error after ten seconds: here it is an error of the JVM at once."""
+    """Spark's wait for its listeners ends with a TimeoutException after ten seconds: here at once."""
     jvm = attempts.spark.sparkContext._jvm
 
     class Late:
@@ -82,6 +82,7 @@ def test_a_listener_that_is_slow_costs_the_counts_and_not_the_attempt(attempts: 
             return self
 
         def waitUntilEmpty(self) -> None:  # noqa: N802
-            jvm.java.lang.Integer.parseInt("late")
+            concurrent = jvm.java.util.concurrent
+            concurrent.CompletableFuture().get(1, concurrent.TimeUnit.MILLISECONDS)
 
     assert exchange.written(Late(), str(tmp_path)) == (None, None)
