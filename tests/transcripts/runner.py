@@ -16,7 +16,8 @@ from typing import Any
 
 import fsspec
 
-from millrace.core.messages import base, client, requirements, schedules
+from millrace.core.messages import base, requirements, schedules
+from millrace.core.messages.requests import REQUESTS
 from millrace.core.topics import RESOURCE_MANAGER, Topology
 from millrace.runtime import shut_down
 from tests.simulation import workload
@@ -200,7 +201,7 @@ class Scenario:
 
     def ask(self, words: list[str]) -> Iterator[str]:
         """ask REQUEST [JOB | FIELD=VALUE...]: CancelJob one, GetClusterOverview, DescribeTaskManager task_manager=1, ..."""
-        request: type[base.Request] = getattr(client, words[0])
+        request: type[base.Request] = next(each for each in REQUESTS if each.__name__ == words[0])
         given = dict(word.partition("=")[::2] if "=" in word else ("job", word) for word in words[1:])
         fields = {name: True if value == "true" else value for name, value in given.items()}
         self.cluster.client.ask(request, **fields)
