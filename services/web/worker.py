@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -20,6 +19,7 @@ from millrace.core.topics import Topology
 from .core.cluster import TOPIC as CLUSTER_EVENTS
 from .core.facts import Fact, Row
 from .core.jobs import TOPIC as JOB_EVENTS
+from .core.told import told
 from .packed import Packed
 from .settings import WebSettings
 from .view import View
@@ -189,9 +189,7 @@ def fact_of(message: Any) -> Fact:
     headers = message.headers or {}
     id = dict(headers.items() if hasattr(headers, "items") else headers).get("ce_id", b"").decode()
     life = int(id.rsplit("/", 2)[1]) if id.count("/") >= 2 else 0
-    body = json.loads(message.value)
-    if not isinstance(body, dict):
-        raise ValueError("it is no JSON object")
+    body = told(message.value)
     for name, value in body.items():
         if type(value) is str and len(value) <= INTERNED_MOST:
             body[name] = sys.intern(value)

@@ -12,6 +12,7 @@ from typing import Any
 from millrace.core.faults import is_for_storage
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.client import state_of
+from millrace.core.messages.execution import TimeSpent
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
 
 from .facts import Ended, Fact, Naming, Row, Rows, is_news, noted, place_of, shown
@@ -347,7 +348,7 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
             "status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None, "expected_ms": None,
         }  # fmt: skip
         return {
-            **ended, "archive": body.get("archive"), "cause": body.get("cause"), "spent": body.get("spent"),
+            **ended, "archive": body.get("archive"), "cause": body.get("cause"), "spent": _spent(body.get("spent")),
             "rows": _rows_of(body.get("result")),
         }  # fmt: skip
     return None
@@ -368,6 +369,10 @@ def _past(row: Row | None, fact: Fact) -> list[Row]:
     told = {name: body[name] for name in ("status", "reason", "position", "archive") if body.get(name) is not None}
     past = [*(row.get("past", ()) if row is not None else ()), {"at_ms": body["at_ms"], "kind": fact.kind, **told}]
     return past if len(past) <= PAST_KEPT else [*past[:2], *past[3:]]
+
+
+def _spent(told: Mapping[str, Any] | None) -> Row | None:
+    return None if told is None else {**dict.fromkeys(TimeSpent.model_fields, 0), **told}
 
 
 def _rows_of(result: Any) -> int | None:
