@@ -37,6 +37,7 @@ from .access.guard import login_of
 from .access.tokens import BadTokens
 from .app import application
 from .commands import TIMEOUT_S, Commands
+from .ending import Ending
 from .follow import Following, Follows
 from .kept import Kept
 from .middleware import REQUESTS_MOST, STREAMS_MOST
@@ -67,7 +68,7 @@ def main() -> int:
         instance=settings.instance, secrets=settings.secret_values(),
     )  # fmt: skip
     log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
-    stopping = threading.Event()
+    stopping = Ending()
     on_stop(stopping.set)
     store, kafka = store_of(settings), KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     try:
@@ -88,7 +89,6 @@ def main() -> int:
     app, view = make(settings, topology)
     following = Following(view, places(topology), kafka.ends)
     following.start()
-    failed = False
     health = watched(settings, lambda: _health(app, view, following.state()), lambda: readings(view, following.state))
     commands = Commands(lambda: _client(settings), lambda: following.state().kafka_away, recorder=Recorder(must=login is not None))
     storage = Storage(settings.storage_url)
@@ -107,7 +107,7 @@ def main() -> int:
     unchecked = login is None and access.requests_per_s is None  # else each request is somebody's, and counted
     server = HttpServer(
         api, settings.host, settings.port, name="api", most_connections=_most_connections(), certificate=access.certificate, key=access.key,
-        again=api.state.answers.again if unchecked else None,
+        again=api.state.answers.again if unchecked else None, fatal=stopping.fail,
     )  # fmt: skip
     try:
         ports = {"health_port": health.start(), "port": server.start()}
@@ -115,8 +115,7 @@ def main() -> int:
             keep_renewed(server, stopping)
         asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports), following))
     except Exception as failure:
-        failed = True
-        log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
+        stopping.fail(f"{type(failure).__name__}: {failure}")
     server.stop()
     questions.stop()
     commands.close()
@@ -125,7 +124,7 @@ def main() -> int:
     health.stop()
     following.stop()
     log.info("stopped")
-    return 1 if failed else 0
+    return 1 if stopping.failed else 0
 
 
 def _most_connections() -> int:

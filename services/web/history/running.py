@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable
 
 import structlog
@@ -21,6 +20,7 @@ from ..access.guard import login_of
 from ..access.tokens import BadTokens
 from ..app import application
 from ..commands import Commands
+from ..ending import Ending
 from ..kept import Kept
 from ..middleware import REQUESTS_MOST, STREAMS_MOST
 from ..page import page
@@ -51,7 +51,7 @@ def _run(settings: HistorySettings, up: Callable[[str], None]) -> int:
         settings.service, settings.log_format, settings.log_level, instance=settings.instance, secrets=settings.secret_values(),
     )  # fmt: skip
     log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
-    stopping = threading.Event()
+    stopping = Ending()
     on_stop(stopping.set)
     storage = Storage(settings.storage_url)
     view = View(PackedRows(), {}, settings.retained_jobs, past=re.sub(r"(?<=://)[^/@\s]*@", "***@", storage.url))
@@ -71,23 +71,21 @@ def _run(settings: HistorySettings, up: Callable[[str], None]) -> int:
     )  # fmt: skip
     server = HttpServer(
         api, settings.host, settings.port, name="api", most_connections=STREAMS_MOST + 2 * REQUESTS_MOST,
-        certificate=access.certificate, key=access.key,
+        certificate=access.certificate, key=access.key, fatal=stopping.fail,
     )  # fmt: skip
     port = server.start()
     if access.certificate:
         keep_renewed(server, stopping)
     settings.write_ready(port=port)
     up(f"http{'s' if access.certificate else ''}://{joined(settings.host, port)}")
-    failed = False
     try:
         wait_s = 0.0
         while not stopping.wait(wait_s):
             wait_s = archives.look(stopping.is_set)
-    except Exception:
-        failed = True
-        log.exception("the process ends")
+    except Exception as failure:
+        stopping.fail(f"{type(failure).__name__}: {failure}", trace=True)
     server.stop()
     commands.close()
     archives.close()
     log.info("stopped")
-    return 1 if failed else 0
+    return 1 if stopping.failed else 0
