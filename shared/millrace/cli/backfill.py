@@ -58,7 +58,8 @@ def backfill(
     A line for each run that ended goes to stdout: value, job, status. What happens meanwhile is told on stderr. Ctrl-C begins no further
     run, and leaves those alone that run.
 
-    Exit codes: 0 all FINISHED, 1 some did not, 2 the command line or the graph is wrong, 3 unavailable.
+    Exit codes: 0 all FINISHED, 1 some did not, 2 the command line or the graph is wrong, 3 unavailable, 4 no answer came, 130 Ctrl-C. After
+    3, 4 and 130 the same command goes on.
 
     millrace backfill nightly.yaml --over date=2026-01-01..2026-01-31 --parallel 2
     """
