@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import threading
 import time
@@ -28,7 +29,7 @@ from millrace.client import (
 )
 from millrace.client import events as client_events
 from millrace.client.blobs import BlobError, Piece
-from millrace.client.events import Buffer, _open, follow_buffer, follow_log
+from millrace.client.events import Buffer, Said, _open, follow_buffer, follow_log
 from millrace.client.link import Link, PendingReply, wall_ms
 from millrace.client.logs import LogReader
 from millrace.core.messages.client import (
@@ -263,7 +264,7 @@ def test_events_said_while_a_reader_is_opened_are_not_passed_over() -> None:
         return [TopicPartition(each.topic, each.partition, (7, OFFSET_END)[each.partition]) for each in where]
 
     reader = SimpleNamespace(offsets_for_times=since, assign=assigned.extend)
-    link: Any = SimpleNamespace(reader=lambda: reader, marks=lambda reader, where: [(3, 12), (3, 12)])
+    link: Any = SimpleNamespace(reader=lambda _: reader, marks=lambda reader, where: [(3, 12), (3, 12)])
     _open(link, [TopicPartition("job.events", n) for n in (0, 1)], 1_000_000, True)
     assert [each.offset for each in assigned] == [7, 12]
 
@@ -280,11 +281,52 @@ def test_the_past_of_a_log_that_gives_no_more_is_not_waited_for_for_ever(monkeyp
         return left.pop() if left else None
 
     reader = SimpleNamespace(poll=poll, assign=lambda where: None, close=lambda: None)
-    link: Any = SimpleNamespace(bootstrap="k:1", event_partitions=1, reader=lambda: reader, marks=lambda reader, where: [(3, 12)])
+    link: Any = SimpleNamespace(bootstrap="k:1", event_partitions=1, reader=lambda _: reader, marks=lambda reader, where: [(3, 12)])
     events = follow_log(link, None, None, threading.Event(), True, False)
     assert next(events) == {"type": "x"}
     with pytest.raises(Unavailable, match=r"^Kafka at k:1 gives no more of job.events, which has more: ask again$"):
         next(events)
+
+
+def test_the_past_of_all_jobs_comes_by_time_and_a_stranger_changes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not held in memory to be sorted: each partition is read as far as it is needed."""
+    logs = [[10, 40, 30, 50], [20, None, "x", 1 << 60, 25, 45]]  # a clock that jumped back; times that are none
+    values = [[json.dumps({"type": "x", "at_ms": at_ms, "n": n}).encode() for n, at_ms in enumerate(log)] for log in logs]
+    polled = [0, 0]
+
+    def reader(partitions: int) -> Any:
+        assert partitions == 1
+        here: list[int] = []
+
+        def poll(_: float) -> Any:
+            [number] = here
+            offset, polled[number] = polled[number], polled[number] + 1
+            said = {"error": None, "offset": offset, "partition": number, "key": b"j", "value": values[number][offset]}
+            return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
+
+        return SimpleNamespace(poll=poll, assign=lambda where: here.append(where[0].partition), close=lambda: polled.append(-1))
+
+    link: Any = SimpleNamespace(
+        bootstrap="k:1", event_partitions=2, reader=reader, marks=lambda _, where: [(0, len(logs[each.partition])) for each in where]
+    )
+    events = follow_log(link, None, None, threading.Event(), True, False)
+    assert next(events)["at_ms"] == 10
+    assert polled == [1, 1], "one of each is held"
+    assert [event["at_ms"] for event in events] == [20, None, "x", 1 << 60, 25, 40, 30, 45, 50]
+    assert polled == [4, 6, -1, -1], "both are closed"
+
+
+def test_who_follows_a_job_for_long_holds_the_latest_of_its_progress_alone() -> None:
+    said = Said()
+    progress = [b'{"type": "AttemptsProgressing", "n": %d}' % n for n in range(1000)]
+    for value in progress:
+        assert said.is_new(json.loads(value), value)
+    assert [said.is_new(json.loads(value), value) for value in (progress[-1], progress[0])] == [False, True]
+    fact = b'{"type": "JobStateChanged"}'
+    assert said.is_new(json.loads(fact), fact)
+    assert all(said.is_new(json.loads(value), value) for value in progress[1:500])
+    assert not said.is_new(json.loads(fact), fact), "a fact is known for ever"
+    assert len(said._progress) == 100
 
 
 @pytest.mark.parametrize("kept", [[], [b'{"type": "JobAccepted"}']])
@@ -303,7 +345,7 @@ def test_who_follows_a_job_whose_end_is_not_kept_any_more_is_not_left_waiting(ke
 
     since = [TopicPartition("job.events", 0, 12 - len(kept) if kept else OFFSET_END)]
     reader = SimpleNamespace(poll=poll, assign=lambda where: None, close=lambda: None, offsets_for_times=lambda where, timeout: since)
-    millrace._link.event_partitions, millrace._link.reader, millrace._closed = 1, lambda: reader, threading.Event()
+    millrace._link.event_partitions, millrace._link.reader, millrace._closed = 1, lambda _: reader, threading.Event()
     millrace._link.marks = lambda reader, where: [(3, 12)]
     assert [event["type"] for event in millrace.follow("j")] == ["JobAccepted"] * len(kept)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from millrace.core.clocks import TIME_MOST_MS
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.attempts import ResultRows
@@ -23,7 +24,6 @@ from .plans import inputs_of, plan_of
 
 ARCHIVE_MOST = 64 << 20  # bytes of one that is read
 SUBTASKS_MOST = 100_000
-TIME_MOST = 253_402_300_799_000  # the last moment that can be written as a date
 KINDS = {status: kind for kind, status in ENDED_BY.items()}
 BETWEEN = frozenset(status.value for status in JobStatus if status not in ENDED_JOB)
 STATES = frozenset(state.value for state in ExecutionState)
@@ -59,7 +59,7 @@ def parsed(data: bytes, job: str) -> Archive:
     times += [ms for each in subtasks for name in own if (ms := getattr(each, name)) is not None]
     times += [*detail.entered.values()] if detail is not None else []
     times += [failure.at_ms for each in subtasks for failure in each.failures]
-    if any(not 0 <= ms <= TIME_MOST for ms in times):
+    if any(not 0 <= ms <= TIME_MOST_MS for ms in times):
         raise Damaged("it has a time that is none")
     return archive
 
@@ -93,7 +93,7 @@ def _states(detail: JobDetail) -> Iterator[Body]:
 def facts_of_damaged(job: str, path: str, why: str, at_ms: int, first: int) -> list[Fact]:
     """One row, with the reason. It is FAILED, for what cannot be read is no success; `at_ms`: when the file was written."""
     cause = fault("internal", f"its archive is damaged, so how the job ended is not known: {why}").json_value()
-    at_ms = min(max(0, at_ms), TIME_MOST)
+    at_ms = min(max(0, at_ms), TIME_MOST_MS)
     return _numbered(job, [
         {"type": "JobAccepted", "name": job, "at_ms": at_ms, "tasks": []},
         {"type": "JobFailed", "at_ms": at_ms, "archive": path, "cause": cause, "spent": None},

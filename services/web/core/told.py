@@ -13,18 +13,19 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
+from millrace.core.clocks import TIME_MOST_MS
 from millrace.core.messages import events
 from millrace.core.messages.base import JOB_ID_PATTERN, Body, OneOf
 from millrace.core.messages.contracts import FACTS
 from millrace.core.states import ENDED_JOB, ExecutionState, JobStatus
 
-from .archived import SUBTASKS_MOST, TIME_MOST
+from .archived import SUBTASKS_MOST
 from .cluster import TOPIC as CLUSTER_EVENTS
 from .jobs import TOPIC as JOB_EVENTS
 
 NUMBER_MOST = (1 << 53) - 1  # whoever reads JSON in a browser cannot tell larger ones apart
 BOUNDS = {
-    **dict.fromkeys(("at_ms", "created_ms", "scheduled_ms", "expected_ms"), TIME_MOST),
+    **dict.fromkeys(("at_ms", "created_ms", "scheduled_ms", "expected_ms"), TIME_MOST_MS),
     **dict.fromkeys(("subtask", "slot", "slots"), SUBTASKS_MOST),
     **dict.fromkeys(("count", "attempt", "beside", "position", "incarnation", "epoch", "generation", "least", "most"), NUMBER_MOST),
 }
@@ -79,7 +80,7 @@ def _wrong(fact: Any) -> Iterator[str]:
         case events.TaskManagerJoined() if len(fact.states) > SUBTASKS_MOST:
             yield "it has more slots than a TaskManager can have"
         case events.BlocklistChanged():
-            if not all(0 <= ms <= TIME_MOST for host in fact.hosts for ms in (host.since_ms, host.until_ms or 0)):
+            if not all(0 <= ms <= TIME_MOST_MS for host in fact.hosts for ms in (host.since_ms, host.until_ms or 0)):
                 yield "a host is blocked at a time that is none"
 
 

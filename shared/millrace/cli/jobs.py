@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from millrace.core.clocks import TIME_MOST_MS
 from millrace.core.states import ENDED_BY, ENDED_JOB, JobStatus
 
 from .connection import StackOption, connected
@@ -328,7 +329,6 @@ def events(
     with connected(stack) as millrace, _or_refused(millrace, job or ""):
         if job is None:
             found = millrace.events(history=not follow, go_on=follow)
-            found = found if follow else iter(sorted(found, key=lambda event: event["at_ms"] if _is_fact(event) else 0))
         else:
             found = millrace.follow(job) if follow else millrace.events(job, history=True, go_on=False)
             status = millrace.status(job).status  # says so if there is none
@@ -352,4 +352,4 @@ def events(
 def _is_fact(event: dict[str, Any]) -> bool:
     """Whether it can be told: strangers write what they like to the topic."""
     at_ms = event.get("at_ms")
-    return isinstance(event.get("job"), str) and isinstance(at_ms, int) and 0 <= at_ms < 1 << 43
+    return isinstance(event.get("job"), str) and isinstance(at_ms, int) and 0 <= at_ms <= TIME_MOST_MS

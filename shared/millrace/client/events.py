@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, suppress
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pydantic import ValidationError
 
+from millrace.core.clocks import TIME_MOST_MS
 from millrace.core.messages.attempts import Fault, Open, ResultRows
 from millrace.core.states import ENDED_BY
 
@@ -22,6 +27,7 @@ from .link import EVENTS, TURN_S, Link, partition_of
 Event = dict[str, Any]
 P = TypeVar("P", bound=Open)
 BUFFERED_MOST = 10_000
+PROGRESS_KNOWN = 100
 SILENT_S = 15.0  # a log that should have more events and gives none
 MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
 
@@ -54,28 +60,48 @@ def _part(kind: type[P], value: object) -> P | None:
         return None
 
 
+class Said:
+    """What was said of one job: a leader that took over says again, word for word, what its predecessor may not have said. Of progress,
+    which has no end, only the latest is known."""
+
+    def __init__(self) -> None:
+        self._facts: set[bytes] = set()
+        self._progress: deque[bytes] = deque(maxlen=PROGRESS_KNOWN)
+
+    def is_new(self, event: Event, value: bytes) -> bool:
+        """Whether this event, which is these bytes, was not said before. It is from now on."""
+        digest = hashlib.blake2b(value, digest_size=16).digest()
+        if digest in self._facts or digest in self._progress:
+            return False
+        if event["type"] == "AttemptsProgressing":
+            self._progress.append(digest)
+        else:
+            self._facts.add(digest)
+        return True
+
+
 class Buffer:
-    """Events of one job, as they come, for one that takes them. What was said twice, word for word (a leader that took over says again
-    what its predecessor may not have said), is given once."""
+    """Events of one job, as they come, for one that takes them. What was said twice is given once."""
 
     def __init__(self) -> None:
         # Not a Queue: a Ctrl-C within its `get` may leave its lock taken, and whoever puts or closes then waits for ever.
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._seen: set[bytes] = set()
+        self._said = Said()
         self.ended = self.lost = self._closed = False
 
     def put(self, value: bytes) -> None:
-        if self.lost or value in self._seen:
+        if self.lost:
             return
         try:
             event = _event(value)
         except ValueError:
             return  # no fact of a Millrace
+        if not self._said.is_new(event, value):
+            return
         if self._queue.qsize() >= BUFFERED_MOST:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
             self._queue.put(None)  # who took all of them since they were counted waits already
             return
-        self._seen.add(value)
         self._queue.put(event)
         self.ended = self.ended or event.get("type") in ENDED_BY
 
@@ -154,14 +180,35 @@ def follow_log(
     """Events of a job (None: of all jobs) from the log itself: those since `since_ms` (None: all that are kept), then new ones.
 
     - history False: only what is written from now on.
-    - go_on False: only what has been written until now.
+    - go_on False: only what has been written until now; that of all jobs by its time.
 
     Ends with the job's end, or when `stop` is set. Raises Unavailable.
     """
-    partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
-    reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in partitions], since_ms, history)
+    numbers = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
+    together = [numbers] if go_on else [[number] for number in numbers]
+    with ExitStack() as opened:
+        logs = [_read(link, each, job, since_ms, stop, history, go_on) for each in together]
+        for log in logs:
+            opened.enter_context(closing(log))
+        yield from logs[0] if len(logs) == 1 else (event for _, event in heapq.merge(*map(_timed, logs), key=itemgetter(0)))
+
+
+def _timed(log: Iterator[Event]) -> Iterator[tuple[int, Event]]:
+    """Each event of a partition with its time. Their order stays: one that has no time, or an earlier one, has that of the one before."""
+    latest_ms = 0
+    for event in log:
+        at_ms = event.get("at_ms")
+        latest_ms = max(latest_ms, at_ms) if isinstance(at_ms, int) and at_ms <= TIME_MOST_MS else latest_ms
+        yield latest_ms, event
+
+
+def _read(
+    link: Link, numbers: Iterable[int], job: str | None, since_ms: int | None, stop: threading.Event, history: bool, go_on: bool
+) -> Generator[Event, None, None]:
+    """As `follow_log`, of these partitions in the order in which they come."""
+    reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in numbers], since_ms, history)
     left = {each.partition for each in where if each.offset < ends[each.partition]}
-    key, seen, silent_s = (job or "").encode(), set(), 0.0
+    key, said, silent_s = (job or "").encode(), Said(), 0.0
     try:
         while not stop.is_set() and (go_on or left):
             asked_s = time.monotonic()
@@ -175,14 +222,14 @@ def follow_log(
             if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
                 left.discard(message.partition())
             value = message.value() or b""
-            if (job is not None and message.key() != key) or value in seen:
+            if job is not None and message.key() != key:
                 continue
             with suppress(ValueError):
                 event = _event(value)
-                if job is not None:
-                    seen.add(value)
+                if job is not None and not said.is_new(event, value):
+                    continue
                 yield event
-                if job is not None and event.get("type") in ENDED_BY:
+                if job is not None and event["type"] in ENDED_BY:
                     return
     finally:
         reader.close()
@@ -192,7 +239,7 @@ def _open(
     link: Link, where: list[TopicPartition], since_ms: int | None, history: bool
 ) -> tuple[Consumer, list[TopicPartition], dict[int, int]]:
     """A reader of these partitions, where it starts, and where they end now, by partition."""
-    reader = link.reader()
+    reader = link.reader(len(where))
     marks = {each.partition: found for each, found in zip(where, link.marks(reader, where), strict=True)}
     try:
         if history and since_ms is not None:

@@ -49,8 +49,8 @@ _READER: dict[str, Any] = {
     "enable.auto.offset.store": False,
     "fetch.wait.max.ms": 500,
     "fetch.error.backoff.ms": 50,
-    "queued.max.messages.kbytes": 16 * 1024,
 }
+AHEAD_KB, AHEAD_MOST_KB = 4 * 1024, 16 * 1024
 _REPLY_TYPES = {body.model_fields["type"].default: body for body in requests.REPLIES}
 
 
@@ -182,8 +182,10 @@ class Link:
                     reader.list_topics(where[len(found)].topic, timeout=ASK_S)
         return found
 
-    def reader(self) -> Consumer:
-        return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
+    def reader(self, partitions: int = 4) -> Consumer:
+        """A consumer, to be assigned so many partitions. What it fetches ahead grows with them."""
+        ahead = {"queued.max.messages.kbytes": min(partitions * AHEAD_KB, AHEAD_MOST_KB)}
+        return Consumer({**self._config, **_READER, **ahead, "auto.offset.reset": "earliest"})
 
     def ask(self, request: base.Request | AskProcess, headers: Sequence[tuple[str, bytes]] = ()) -> PendingReply:
         """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""

@@ -7,6 +7,9 @@ from typing import NewType
 AtMs = NewType("AtMs", int)
 """The broker's clock, in ms since 1970: when something happened, as people read it. It may jump, so no timer goes by it."""
 
+TIME_MOST_MS = 253_402_300_799_000
+"""The last moment that can be written as a date."""
+
 NowMs = NewType("NowMs", int)
 """Machine time, in ms: for timers. It goes on with the leader's ticks, neither jumps nor runs ahead, and lags behind after a pause."""
 
