@@ -40,8 +40,11 @@ class Torn(OSError):
 
 MAY_HEAL = (PermissionError, Torn)
 """Errors of an object store that may pass: renewed rights, and new files, reach its servers one after the other."""
-AWAY = re.compile("connect|timeout|transport|proxy|ssl|httpclient|servicere|throttl|incomplete|payload|encoding|decoding", re.IGNORECASE)
-"""In the name of an error, or of what it is one of: the network's and the server's trouble, as drivers have it."""
+AWAY = re.compile(
+    "connect|timeout|transport|proxy|ssl|httpclient|servicere|throttl|incomplete|payload|encoding|decoding|retrieval|memory", re.IGNORECASE
+)
+"""In the name of an error, or of what it is one of: the trouble of the network, of a server, or of this machine, as drivers have it."""
+NO_THREAD = "can't start new thread"  # which Python says by a RuntimeError
 REFUSED_ERRNO = (None, errno.EINVAL, errno.EMSGSIZE, errno.ENOSYS, getattr(errno, "EREMCHG", None))
 """Of object stores' errors; others are of a network, a disk, or a server that has much to do."""
 TRY_LATER = (408, 429)
@@ -239,6 +242,8 @@ def _refuses(failure: BaseException | None) -> bool:
         if status.isdecimal() and (int(status) >= 500 or int(status) in TRY_LATER):
             return False
         if getattr(failure, "retryable", False) or any(AWAY.search(each.__name__) for each in type(failure).__mro__):
+            return False
+        if NO_THREAD in str(failure):
             return False
         failure = failure.__cause__
     return True

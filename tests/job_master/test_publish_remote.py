@@ -104,6 +104,10 @@ class NoCredentialsError(Exception):
     """As botocore has it."""
 
 
+class CredentialRetrievalError(Exception):
+    """As botocore has it: who gives credentials, and renews them, does not answer."""
+
+
 class EndpointConnectionError(Exception):
     """As botocore has it."""
 
@@ -151,6 +155,7 @@ def caused(failure: Exception, cause: Exception) -> Exception:
         EndpointConnectionError("Could not connect"), ReadError("broken"), TimeoutError("no answer"), ConnectionResetError("by peer"),
         HttpError(503), HttpError("429"), OSError(errno.EBUSY, "SlowDown"), OSError(errno.ENOSPC, "quota"),
         caused(RuntimeError("Failed to copy"), EndpointConnectionError("Could not connect")), RefreshError("503"), Unavailable("etcd"),
+        CredentialRetrievalError("no answer"), MemoryError(), RuntimeError("can't start new thread"),
     ],
 )  # fmt: skip
 def test_an_object_store_that_is_away_costs_no_finished_job_however_long_it_is(
