@@ -231,6 +231,7 @@ def process(tmp_path: Path) -> Iterator[Worker]:
         yield found
 
 
+@pytest.mark.long
 def test_a_worker_answers_and_an_error_ends_the_work_alone(process: Worker) -> None:
     with pytest.raises(CannotTakePart, match="ZeroDivisionError: division by zero"):
         process.ask({"work": "fail"})
@@ -255,6 +256,7 @@ def ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.long
 def test_nothing_of_a_worker_is_left_by_an_interrupt(tmp_path: Path) -> None:
     script = tmp_path / "echo.py"
     script.write_text(ECHO.format(workers=str(WORKERS)))

@@ -214,6 +214,7 @@ def fired(job: str, n: int = 1) -> bytes:
     return json.dumps({"graph": graph, "type": "SubmitJob", "version": 1, "job": job}).encode()
 
 
+@pytest.mark.long
 def test_a_submission_without_room_and_without_anybody_to_tell_is_found_and_sent_again(desk: Desk) -> None:
     live, job = new_id("live"), new_id("fired")
     desk.fire(live)
@@ -335,6 +336,7 @@ def stored(plane: ControlPlane, job: str) -> Any:
         store.close()
 
 
+@pytest.mark.long
 def test_records_passed_over_in_inboxes_are_listed_and_shown_and_never_sent_again(desk: Desk) -> None:
     [letter] = desk.park(b"[]")
     with passed_over(desk) as (place, job):
@@ -395,6 +397,7 @@ def test_a_cluster_that_is_stopped_is_sent_nothing(desk: Desk, monkeypatch: pyte
         desk.plane.start("dispatcher")
 
 
+@pytest.mark.long
 def test_without_kafka_it_is_said_in_one_line(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
     code, out, err = desk.run("list")

@@ -136,6 +136,7 @@ def test_a_repair_is_refused_with_what_to_do_instead(plane: ControlPlane, graph:
     assert "one.py is no file of this job; there are none" in run(plane, "repair", job, "--file", graph.parent / "one.py", code=2)[1]
 
 
+@pytest.mark.long
 def test_without_etcd_a_submission_is_given_up_and_not_accepted_behind_its_users_back(plane: ControlPlane, graph: Path) -> None:
     job = new_id("cli")
     plane.etcd.stop()

@@ -26,6 +26,7 @@ def audited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_who_did_what_is_listed_also_what_became_unknown(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -279,6 +279,7 @@ def test_blobs_move_with_the_dispatcher(millrace: Millrace, plane: ControlPlane)
     assert millrace.archive(ending.archive).status == "CANCELED", "at another address"
 
 
+@pytest.mark.long
 def test_a_flood_beyond_the_limit_is_refused_and_taken_when_there_is_room(millrace: Millrace, plane: ControlPlane) -> None:
     room, ended = 20, ("FINISHED", "FAILED", "CANCELED")
     live = sum(count for status, count in millrace.overview().jobs.items() if status not in ended)
@@ -303,6 +304,7 @@ def test_a_flood_beyond_the_limit_is_refused_and_taken_when_there_is_room(millra
         plane.start("dispatcher")
 
 
+@pytest.mark.long
 def test_while_the_disk_is_nearly_full_nothing_new_is_taken_and_it_heals_by_itself(
     millrace: Millrace, plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def statuses(events: Iterator[tuple[str, Any, str]], job: str) -> Iterator[tuple
             yield status, id
 
 
+@pytest.mark.long
 def test_a_job_by_http_alone_though_the_web_service_is_killed_in_between(plane: ControlPlane, web: Web) -> None:
     accepted = submit(web, "of this test")
     assert accepted.status_code == 201, accepted.text

@@ -198,6 +198,7 @@ def test_one_that_does_not_answer_is_left_out_and_what_it_had_counts_for_a_while
     assert list(ByAgents([hosts[0].url], TOKEN, CLUSTER).workers(100)) == [WORKERS[3]], "it has most room again"
 
 
+@pytest.mark.long
 def test_one_that_hangs_holds_up_no_other_and_what_it_has_is_found_when_it_is_back(hanging: HangingHost, beside: list[Host]) -> None:
     clock = Clock()
     agents = provider(beside, clock)

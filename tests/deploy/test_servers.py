@@ -279,6 +279,7 @@ def test_no_orphan_when_the_starter_is_killed(kind, tmp_path):
         assert server.ports == server.meta()["ports"]
 
 
+@pytest.mark.long
 @quick_kind
 def test_what_an_earlier_run_left_behind_is_ended(kind, tmp_path):
     parent = starter(kind, tmp_path / "data")

@@ -225,6 +225,7 @@ def test_a_cluster_is_given_by_both_addresses(command: str) -> None:
     assert shown.exit_code == 2 and "--etcd is missing" in shown.stderr
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_answer_is_exit_code_3() -> None:
     shown = CliRunner().invoke(app, ["doctor", "--kafka", "127.0.0.1:1", "--etcd", "127.0.0.1:1"])
     assert shown.exit_code == 3

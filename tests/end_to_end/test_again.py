@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.cli.inside import command
 from tests.end_to_end.running import RunningStack
 
@@ -25,6 +27,7 @@ def millrace(running: RunningStack, *arguments: object) -> subprocess.CompletedP
     return command(*arguments, "--stack", running.stack.name)
 
 
+@pytest.mark.long
 def test_a_graph_is_run_for_each_value_and_what_failed_again_by_the_same_command(running: RunningStack, tmp_path: Path) -> None:
     graph = tmp_path / "per_day.yaml"
     graph.write_text(GRAPH.replace("${folder}", str(tmp_path)))

@@ -45,6 +45,7 @@ def history(running: RunningStack, *options: str) -> Iterator[httpx.Client]:
         process.wait()
 
 
+@pytest.mark.long
 def test_of_each_job_it_says_what_the_cluster_said(running: RunningStack, tmp_path: Path) -> None:
     query = running.sql("SELECT id, id * 2 AS twice FROM range(3)")
     two = running.submit({"name": "two", "vertices": {

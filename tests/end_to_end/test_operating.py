@@ -74,6 +74,7 @@ def web(web_process: Web, running: RunningStack) -> Web:
     return web_process
 
 
+@pytest.mark.long
 def test_a_job_is_seen_in_the_json_and_so_it_is_after_a_kill(running: RunningStack, web: Web, tmp_path: Path) -> None:
     held = Held(running, tmp_path / "held")
     held.started()

@@ -115,6 +115,7 @@ def publish(command: list[str | Path], running: RunningStack, job: str, greeting
     assert again.returncode == 0, again.stdout + again.stderr  # the same job, which has ended: nothing new is waited for
 
 
+@pytest.mark.long
 def test_the_example_for_kafkas_console_tools(running: RunningStack, tmp_path: Path) -> None:
     kafka = prepare_kafka()
     for name, main in TOOLS.items():  # in the place of an installation

@@ -37,6 +37,7 @@ def launched(running: RunningStack, job: str) -> set[str]:
     return {event["task"] for event in events if event["type"] == "AttemptStateChanged"}
 
 
+@pytest.mark.long
 def test_what_had_finished_does_not_run_again(running: RunningStack, tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

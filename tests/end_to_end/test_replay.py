@@ -107,6 +107,7 @@ def plant(running: RunningStack, folder: Path) -> set[str]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_redacted_export_folds_and_has_no_word_of_the_jobs_owners(running: RunningStack, tmp_path: Path) -> None:
     words = plant(running, tmp_path)
     found: list[set[str]] = []
@@ -152,6 +153,7 @@ def test_what_is_written_now_is_followed(running: RunningStack) -> None:
     assert [each.key for each in ended()] == [job.id]
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, running: RunningStack) -> None:
     monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
     monkeypatch.setenv("MILLRACE_ETCD_ENDPOINT", running.facts["etcd_endpoint"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from millrace.client import MillraceError
 from millrace.core.messages.schedules import ScheduleRun
 from tests.end_to_end.running import RunningStack, until
@@ -20,6 +22,7 @@ vertices:
 RUNS = 3
 
 
+@pytest.mark.long
 def test_each_missed_time_is_run_once_though_the_dispatcher_is_killed(running: RunningStack, tmp_path: Path) -> None:
     graph = tmp_path / "each_minute.yaml"
     graph.write_text(GRAPH)

@@ -32,6 +32,7 @@ def gone(running: RunningStack) -> bool:
     return processes_of(running.stack.folder) == []
 
 
+@pytest.mark.long
 def test_two_stacks_are_told_apart(running: RunningStack, second: RunningStack) -> None:
     """The same id in both, submitted as soon as the second is up, is two jobs."""
     graphs = [{"name": "same", "vertices": {"one": {"sql": f"SELECT {n} AS n"}}} for n in range(2)]

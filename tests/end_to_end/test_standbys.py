@@ -174,6 +174,7 @@ def test_shards_are_led_by_all_processes_that_host_them(replicated: RunningStack
     ran_undisturbed(replicated, held, pids)
 
 
+@pytest.mark.long
 def test_a_leader_that_is_asked_to_end_while_the_broker_is_paused_ends_in_order(replicated: RunningStack, tmp_path: Path) -> None:
     """What it has to say is on its way, and nobody answers: that is no failure of the process."""
     held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})

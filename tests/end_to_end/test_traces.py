@@ -101,6 +101,7 @@ def test_a_job_without_a_publishers_trace_has_its_own_which_the_code_of_its_atte
         assert span.failed and span.attributes["error.type"] == job.cause["kind"]
 
 
+@pytest.mark.long
 def test_a_job_whose_leaders_are_killed_is_one_trace_all_the_same(replicated: RunningStack, collector: Collector, tmp_path: Path) -> None:
     scopes = ("dispatcher", "resource-manager", "job-master/0", "job-master/1")
     before = {scope: (replicated.leader(scope), replicated.leader_key(scope)) for scope in scopes}

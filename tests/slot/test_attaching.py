@@ -84,6 +84,7 @@ def test_a_setting_is_asked_once_unless_it_is_set() -> None:
     assert conf.get("spark.home") == "here"
 
 
+@pytest.mark.long
 def test_a_query_imports_nothing_and_reads_no_lines_of_ours(slot: Slot) -> None:
     """Both took a third of what an attempt's Python does."""
     modules, lines = slot.value("""

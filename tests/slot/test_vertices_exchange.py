@@ -96,7 +96,10 @@ def test_keys_of_two_types_meet_as_in_a_join_of_spark(attempts: Attempts, exchan
     assert min(parts) > 0  # the test divides
 
 
-@pytest.mark.parametrize(("left", "right"), [("int", "bigint"), ("date", "timestamp"), ("double", "string"), ("binary", "binary")])
+@pytest.mark.parametrize(("left", "right"), [
+    ("int", "bigint"), ("double", "string"), pytest.param("date", "timestamp", marks=pytest.mark.long),
+    pytest.param("binary", "binary", marks=pytest.mark.long),
+])  # fmt: skip
 def test_a_source_that_each_reads_whole_meets_what_is_handed_over(
     attempts: Attempts, exchange: Exchange, spark: Any, tmp_path: Path, left: str, right: str
 ) -> None:

@@ -81,7 +81,7 @@ def test_rows_of_several_lines(attempts: Attempts, tmp_path: Path) -> None:
     check(attempts, source(folder, "csv", 3, header=True, multiLine=True, escape='"'), 300)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "orc", "json"])
+@pytest.mark.parametrize("kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("orc", "json"))])
 def test_other_formats(attempts: Attempts, spark: Any, tmp_path: Path, kind: str) -> None:
     frame = spark.range(5000).selectExpr(
         "id", "CAST(id AS STRING) AS s", "struct(id, array(id)) AS n", "id % 3 AS part"
@@ -91,7 +91,7 @@ def test_other_formats(attempts: Attempts, spark: Any, tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize(("path", "rows"), [("year=2020", 30), ("year=*", 60), ("year=*/month=1", 20)])
-@pytest.mark.parametrize("option", ["basePath", "basepath"])
+@pytest.mark.parametrize("option", [pytest.param("basePath", marks=pytest.mark.long), "basepath"])
 def test_a_base_path_in_any_case_of_letters(
     attempts: Attempts, spark: Any, tmp_path: Path, path: str, rows: int, option: str
 ) -> None:

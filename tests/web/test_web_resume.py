@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from faust.types import TP
 
@@ -23,6 +24,7 @@ NEW, READ = TP("job.events", 0), TP("job.events", 1)
 LIMIT_S = 90.0
 
 
+@pytest.mark.long
 def test_a_partition_without_a_commit_is_read_from_its_start_again_and_where_the_others_are_is_told(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "kafka") as broker, EtcdServer(tmp_path / "etcd") as etcd:
         provision(KafkaAdmin(broker.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())
@@ -33,6 +35,7 @@ def test_a_partition_without_a_commit_is_read_from_its_start_again_and_where_the
     assert told == {"job.events": {1: 2}, "cluster.events": {}}
 
 
+@pytest.mark.long
 def test_what_the_worker_passed_over_is_read_again(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "kafka") as broker, EtcdServer(tmp_path / "etcd") as etcd:
         provision(KafkaAdmin(broker.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())

@@ -159,6 +159,7 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three"]
 
 
+@pytest.mark.long
 def test_it_ends_when_asked_and_what_happened_meanwhile_is_seen_after(web: Web) -> None:
     web.process.terminate()
     assert web.process.wait(LIMIT_S) == 0
@@ -180,6 +181,7 @@ def test_bytes_that_are_no_fact_are_passed_over(web: Web) -> None:
     until("all, else it would be said not to follow", lambda: web.as_of()["offsets"]["job.events"] == ends, lambda: f"{ends}")
 
 
+@pytest.mark.long
 def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web, broker: KafkaBroker) -> None:
     web.job("before")
     until("the job", lambda: web.get("jobs/before").get("job", {}).get("status") == "CANCELED")

@@ -367,8 +367,8 @@ class Millrace(Results, Schedules):
         self, job: str | None = None, *, history: bool = False, go_on: bool = True, since_ms: int | None = None
     ) -> Iterator[Event]:
         """The events of all jobs (or of one) from now on, or from the oldest kept on; never ends, unless `go_on` is False:
-        then with the last that was written, those of all jobs by their times. Ordered within a job. `since_ms`: of a `history`, those since
-        then are enough."""
+        then with the last that was written. Ordered within a job; without `go_on` those of all jobs by their times. `since_ms`: of a
+        `history`, those since then are enough."""
         return follow_log(self._link, job, since_ms, self._closed, history, go_on)
 
     def _unwatch(self, job: str, buffer: Buffer | None) -> None:
