@@ -14,7 +14,7 @@ from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Entry
 
 JOBS = "jobs/"
-BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB [R19]
+BATCH_BYTES = 700_000  # of values in one transaction, which may have 1 MiB with their keys [R19]
 
 T = TypeVar("T")
 

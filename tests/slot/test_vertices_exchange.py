@@ -65,6 +65,7 @@ PAIRS = [
     ("float", "double"), ("date", "timestamp"), ("date", "date string"), ("timestamp", "date string"), ("string", "string"),
     ("binary", "binary"),
 ]  # fmt: skip
+WHOLE = [PAIRS[1], PAIRS[7], pytest.param(*PAIRS[10], marks=pytest.mark.long), pytest.param(*PAIRS[14], marks=pytest.mark.long)]
 SHARES = 2
 
 
@@ -96,10 +97,7 @@ def test_keys_of_two_types_meet_as_in_a_join_of_spark(attempts: Attempts, exchan
     assert min(parts) > 0  # the test divides
 
 
-@pytest.mark.parametrize(("left", "right"), [
-    ("int", "bigint"), ("double", "string"), pytest.param("date", "timestamp", marks=pytest.mark.long),
-    pytest.param("binary", "binary", marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.parametrize(("left", "right"), WHOLE)
 def test_a_source_that_each_reads_whole_meets_what_is_handed_over(
     attempts: Attempts, exchange: Exchange, spark: Any, tmp_path: Path, left: str, right: str
 ) -> None:

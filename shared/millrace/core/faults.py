@@ -9,7 +9,8 @@ from .messages.attempts import Decided, Fault, FaultKind
 MOVE, RESTART, FAIL = "moves", "restarts", "fails"
 THEN = {
     MOVE: "runs elsewhere at once, and does not count as a failure; at most `moves_most` times (20) a subtask, ever later",
-    RESTART: "runs again as the graph's `restart` says; a script submitted by itself has none",
+    RESTART: "runs again as the graph's `restart` says, after it ran out of memory by its `out_of_memory_attempts`; a script submitted by"
+    " itself has none",
     FAIL: "the job fails at once, whatever `restart` says: it would end so again",
 }
 
@@ -25,7 +26,7 @@ CLASSES: dict[str, tuple[str, str]] = {
         "no limit: the job waits, and tries again every 10 seconds",
     ),
     MEMORY: (
-        "the JVM or Python of an attempt runs out of memory",
+        "the JVM or Python of an attempt runs out of memory; its process is ended by SIGKILL, which the system does then",
         "`out_of_memory_attempts` restarts of the job; none with the strategy `none`",
     ),
     USER: ("all else that may heal", "what the strategy says"),

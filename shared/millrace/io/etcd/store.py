@@ -33,7 +33,7 @@ from millrace.io.interfaces import (
 
 from .streams import Streams
 
-TXN_MAX_BYTES = 1024 * 1024
+TXN_MAX_BYTES = 1024 * 1024  # below what etcd takes by its defaults [R19]
 
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
