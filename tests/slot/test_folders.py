@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,22 @@ def test_a_folder_is_removed_however_deep_it_is(tmp_path: Path) -> None:
         deep += "/d"
     remove(str(tmp_path / "work"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["d" * 250, "d", "ü" * 120])
+def test_a_folder_that_has_no_path_any_more_is_removed(tmp_path: Path, name: str) -> None:
+    """Who goes from folder to folder may make such ones, and no call takes their paths."""
+    script = """if True:
+        import os, sys
+        for _ in range(10_000 // len(sys.argv[1])):
+            os.mkdir(sys.argv[1])
+            os.chdir(sys.argv[1])
+        open("file", "w").close()
+    """
+    (tmp_path / "left").mkdir()
+    subprocess.run([sys.executable, "-c", script, name], cwd=tmp_path / "left", check=True)
+    remove(str(tmp_path / "left"))
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="nobody else may give a file away")

@@ -6,6 +6,8 @@ import contextlib
 import os
 from collections.abc import Callable
 
+LONG = 900  # characters of a path: with one name more it is below PATH_MAX, whatever they are
+
 
 def remove(path: str) -> None:
     """Removes what is at ``path``, if anything is: a folder with all that is in it, however deep, also what its owner may not write. Of
@@ -20,13 +22,22 @@ def remove(path: str) -> None:
         except OSError as failure:
             kept.append(failure)
 
+    def raised(folder: str) -> str:
+        """Its new name, at the top: a path of more than PATH_MAX, which comes of steps from folder to folder, opens nothing."""
+        name = os.path.join(path, os.urandom(8).hex())
+        try:
+            os.rename(folder, name)
+        except OSError:  # another user's
+            return folder
+        return name
+
     def empty(folder: str) -> None:
         with contextlib.suppress(OSError):  # another user's, from which files may go all the same
             os.chmod(folder, 0o700)
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
+                    folders.append(raised(entry.path) if len(entry.path) > LONG and folder != path else entry.path)
                 else:
                     tried(os.unlink, entry.path)
 
