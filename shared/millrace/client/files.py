@@ -57,12 +57,19 @@ def listed(where: tuple[str, int, int, str], manifest: bytes) -> Files:
             for each in value["files"]
             if not {"", ".", ".."} & set((name := each["name"]).split("/"))
         ]
-        return Files(kept, [(each["name"], each["why"]) for each in value["left_out"]], value["left_out_in_all"])
+        left_out = [(_text(each["name"]), _text(each["why"])) for each in value["left_out"]]
+        return Files(kept, left_out, _size(value["left_out_in_all"]))
     except (AttributeError, KeyError, TypeError, RecursionError) as wrong:
         raise ValueError(f"it is no list of files ({type(wrong).__name__}: {wrong})") from None
 
 
 def _size(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r:.100} is no number of bytes")
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r:.100} is no number")
     return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is no text")
+    return value.encode("utf-8", "replace").decode()

@@ -153,9 +153,13 @@ def test_a_name_that_no_file_can_have_is_left_out_and_the_others_are_copied(scen
     assert {path.name for path in events.iterdir()} == {"local-25", "eventlog_v2_local-17"}
 
 
-def test_a_list_of_files_that_is_none_is_said_to_be_damaged(scene: Scene) -> None:
+@pytest.mark.parametrize("written", [
+    b"[" * 100_000, b'{"files": [], "left_out": [], "left_out_in_all": "1"}', b'{"files": [], "left_out": [], "left_out_in_all": -1}',
+    b'{"files": [], "left_out": [{"name": 1, "why": "x"}], "left_out_in_all": 1}', b'{"files": [{"name": "x", "bytes": -1}]}',
+])  # fmt: skip
+def test_a_list_of_files_that_is_none_is_said_to_be_damaged(scene: Scene, written: bytes) -> None:
     with_files(scene, "odd", {"left.txt": b"x"})
-    (scene.folder / "results/c.1.odd/0-a.0.1.2/files.json").write_bytes(b"[" * 100_000)
+    (scene.folder / "results/c.1.odd/0-a.0.1.2/files.json").write_bytes(written)
     scene.archives.look()
     assert "files.json on the blob server is damaged: it is no list of files" in scene.get("/api/v1/jobs/odd/files", 503)["detail"]
 
