@@ -96,7 +96,10 @@ def test_a_fact_that_no_table_can_hold_is_refused(kind: str, other: dict[str, An
         told(written(kind, **other))
 
 
-@pytest.mark.parametrize("value", [b"", b"1", b"[]", b"{", b"[" * 100_000, b'{"type": "x", "n": 1e999}', b'{"n": ' + b"9" * 400 + b"}"])
+@pytest.mark.parametrize("value", [
+    b"", b"1", b"[]", b"{", b"{}", b'{"type": []}', b"[" * 100_000, b'{"type": "x", "n": 1e999}',
+    b'{"type": "x", "n": ' + b"9" * 400 + b"}",
+])  # fmt: skip
 def test_what_is_no_fact_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError):
         told(value)

@@ -48,11 +48,11 @@ def told(value: bytes) -> dict[str, Any]:
     """The body of a fact. One of a kind that this build knows is as its contract has it, within bounds that the contract leaves open; what
     a later build has added to it stays. Raises ValueError for what is none."""
     body = from_json(value, allow_inf_nan=False)
-    if not isinstance(body, dict):
-        raise ValueError("it is no JSON object")
+    if not isinstance(body, dict) or not isinstance(body.get("type"), str):
+        raise ValueError("it is no JSON object with a type")
     if HUGE.search(value) and _is_huge(body):
         raise ValueError("it has a number that is too large")
-    if body.get("type") in BODIES:
+    if body["type"] in BODIES:
         for wrong in _wrong(_validate(value, extra="ignore")):
             raise ValueError(wrong)
     return body
