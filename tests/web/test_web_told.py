@@ -105,6 +105,11 @@ def test_what_is_no_fact_is_refused(value: bytes) -> None:
         told(value)
 
 
+def test_what_is_wrong_is_said_without_what_stands_there() -> None:
+    with pytest.raises(ValueError, match=r"^its tasks\.0\.parallelism: Input should be a valid integer$"):
+        told(written("JobAccepted", tasks=[{**TASK, "parallelism": "a secret"}]))
+
+
 def test_a_long_number_in_a_text_is_none() -> None:
     assert told(written("JobWaiting", reason="9" * 400 + " 1e999"))["type"] == "JobWaiting"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from millrace.core.clocks import TIME_MOST_MS
@@ -53,7 +53,12 @@ def told(value: bytes) -> dict[str, Any]:
     if HUGE.search(value) and _is_huge(body):
         raise ValueError("it has a number that is too large")
     if body["type"] in BODIES:
-        for wrong in _wrong(_validate(value, extra="ignore")):
+        try:
+            fact = _validate(value, extra="ignore")
+        except ValidationError as failure:
+            first = failure.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"its {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from None
+        for wrong in _wrong(fact):
             raise ValueError(wrong)
     return body
 
