@@ -10,7 +10,8 @@ from tests.simulation.mutants.running import DOCUMENT, Verdict, brief, document,
 from tests.simulation.running import Result, run_seeds, seeds_of
 
 TEXT = DOCUMENT.read_text()
-SOME = ("duplicates count", "attempt numbers are not counted", pytest.param("effects are not performed again", marks=pytest.mark.long))
+QUICK = ("duplicates count", "attempt numbers are not counted")
+SOME = (*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in [*MUTANTS][::7] if name not in QUICK))  # all: `make mutants`
 
 
 def test_the_table_lists_the_mutants_that_there_are() -> None:
@@ -20,7 +21,7 @@ def test_the_table_lists_the_mutants_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_a_mutant_is_killed(name: str) -> None:
-    assert not run_mutant(MUTANTS[name], seeds=20).survives
+    assert not run_mutant(MUTANTS[name]).survives
 
 
 def test_a_table_says_what_came_of_each() -> None:

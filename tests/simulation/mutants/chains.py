@@ -13,6 +13,7 @@ from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.task_manager.core import machine as task_manager
 from tests.simulation.mutants.registry import around, around_handler, mutant
+from tests.simulation.mutants.silent import what_is_held_is_not_compared
 
 
 def _taken_instead(verdict: Offer) -> None:
@@ -126,6 +127,7 @@ def a_reborn_shard_is_offered_nothing() -> None:
         return iter(()) if body.peer.startswith("job-master/") else original(state, body, envelope)
 
     task_manager.HANDLERS[PeerBorn] = peer_born
+    what_is_held_is_not_compared()  # which finds them later
 
 
 @mutant(28, "core/chain.py:offer", "messages of a dead process act beside its successor")

@@ -273,7 +273,7 @@ def damaged_requests_are_tried_for_ever() -> None:
 @mutant(30, "dispatcher/trial.py:Inconclusive", "a process that cannot be started to read requests counts against all that wait")
 def what_nobody_could_try_is_passed_over() -> None:
     def untold(original: Any, self: Any) -> None:
-        tried = self._tried
+        tried = self._trial
 
         def counted(offset: int, end: int, ended: Any) -> Any:
             try:
@@ -281,7 +281,7 @@ def what_nobody_could_try_is_passed_over() -> None:
             except trial.Inconclusive:
                 return trial.Unreadable(offset, end)
 
-        self._tried = counted
+        self._trial = counted
         original(self)
 
     around(client_port.Copier, "_try", untold)

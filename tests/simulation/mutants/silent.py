@@ -40,6 +40,7 @@ def nobody_gives_a_shard_up() -> None:
 
 @mutant(31, "resource_manager/core/reconciling.py:on_job_master_heartbeat", "an attempt is waited for that nobody runs any more")
 def what_is_held_is_not_compared() -> None:
+    """What else goes by that guard, and is told at once besides, is a mutant of both: a broken slot, slots of a reborn shard."""
     RESOURCE_MANAGER[JobMasterHeartbeat] = lambda state, body, envelope: iter(())
 
 

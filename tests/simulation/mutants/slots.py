@@ -15,6 +15,7 @@ from services.resource_manager.core.state import Job, State
 from services.task_manager import shell
 from services.task_manager.core import fencing, presence, slot_table
 from tests.simulation.mutants.registry import around, mutant
+from tests.simulation.mutants.silent import what_is_held_is_not_compared
 
 
 @mutant(11, "resource_manager/core/state.py:State.open", "slots are granted before all shards have sent their requests")
@@ -128,6 +129,7 @@ def a_broken_slot_is_not_reported() -> None:
         return (o for o in original(state, number, reason) if not isinstance(o.body, (slots.FailSlot, slots.TaskStateChanged)))
 
     around(slot_table, "broken", broken)
+    what_is_held_is_not_compared()  # which finds it later
 
 
 @mutant(5, "resource_manager/core/slot_manager.py:report", "a report that was sent before a grant arrived counts against it")
@@ -147,6 +149,7 @@ def one_shard_alone_is_notified_of_a_loss() -> None:
         yield Say("job-master/0", jobs.TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
 
     around(registration, "_report_loss", lost)
+    what_is_held_is_not_compared()  # which finds it later
 
 
 @mutant(10, "resource_manager/core/requests.py:forget_requests_of", "what a reborn shard does not want any more is granted to it")

@@ -33,8 +33,8 @@ def what_others_write_over_stays() -> None:
 
 @mutant(24, "dispatcher/graphs.py:Listening._look_at", "a live job whose key is merely gone, as after a restore, is canceled")
 def what_is_gone_counts_as_deleted() -> None:
-    def tell(original: Any, self: Any, body: Any) -> Any:
+    def tell(original: Any, self: Any, body: Any, *given: Any) -> Any:
         gone = isinstance(body, JobGraphChanged) and not body.revision
-        return original(self, graphs.JobGraphRemoved(job=body.job, acceptance=body.acceptance) if gone else body)
+        return original(self, graphs.JobGraphRemoved(job=body.job, acceptance=body.acceptance) if gone else body, *given)
 
     around(graphs.Listening, "_tell", tell)
