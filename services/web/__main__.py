@@ -169,7 +169,7 @@ def _await_cluster(store: EtcdStore, kafka: KafkaLogs, settings: WebSettings, st
     return None
 
 
-async def _work(app: Any, stopping: threading.Event, ready: Callable[[], None], following: Following) -> None:
+async def _work(app: Any, stopping: Ending, ready: Callable[[], None], following: Following) -> None:
     """Runs the worker until it is asked to stop, and reads again what it passed over. Raises what ended it, if it ends by itself."""
     starting = asyncio.ensure_future(app.start())
     while not starting.done() and not stopping.is_set():  # a Kafka that hangs is waited for, and for longer than anybody waits for an end
@@ -183,7 +183,7 @@ async def _work(app: Any, stopping: threading.Event, ready: Callable[[], None], 
             following.went_back(await asyncio.wait_for(read_again(app.consumer, following.passed_over()), LOOK_S))
         except Exception as failure:  # Kafka hangs, or it joins its group anew at this moment: it is said again, a little later
             log.warning("what was passed over is not read yet", reason=repr(failure))
-    log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")
+    log.info("stops", reason=repr(app.crash_reason) if app.crashed else "a part failed" if stopping.failed else "asked to")
     try:
         await asyncio.wait_for(app.stop(), STOP_MOST_S)
     except asyncio.TimeoutError:

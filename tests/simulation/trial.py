@@ -39,6 +39,7 @@ from tests.simulation.blocking import Blocker
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 from tests.simulation.modules import Modules
+from tests.simulation.shown import assert_shown
 from tests.simulation.strangers import Stranger
 
 QUESTIONS: tuple[type[Request], ...] = (
@@ -147,6 +148,7 @@ class Trial:
             self._assert_balance()
             self._assert_nobody_missed()
             audit(cluster)
+            assert_shown(cluster)
             assert_parked(cluster)
             if self._stranger is not None:
                 self._stranger.assert_taken_up()

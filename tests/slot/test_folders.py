@@ -68,6 +68,23 @@ def test_a_folder_that_has_no_path_any_more_is_removed(tmp_path: Path, name: str
     assert not any(tmp_path.iterdir())
 
 
+def test_a_folder_that_has_no_path_any_more_and_may_not_be_written_is_removed(of_no_root: Path) -> None:
+    work = of_no_root / "work"
+    work.mkdir()
+    back, folders = os.open(".", os.O_RDONLY), []
+    os.chdir(work)
+    for _ in range(60):
+        os.mkdir("d" * 100)
+        folders.append(os.open("d" * 100, os.O_RDONLY))
+        os.fchdir(folders[-1])
+    for each in reversed(folders):
+        os.fchmod(each, 0o555)
+        os.close(each)
+    os.fchdir(back)
+    os.close(back)
+    assert why_kept(str(work)) == "" and not work.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="nobody else may give a file away")
 def test_of_what_is_another_users_goes_what_may(of_no_root: Path) -> None:
     theirs = of_no_root / "work/theirs"

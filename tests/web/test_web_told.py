@@ -19,6 +19,10 @@ from tests.web.test_web_api import ALONE, T0, record, view, web
 __all__ = ["view", "web"]
 
 TASK = {"task": "a", "vertices": ["a"], "parallelism": 2}
+EDGE = {
+    "task": "a", "vertex": "a", "keys": ["k"], "readers": ["b"], "subtask": 0, "shares": 2, "rows": 9, "rows_in_all": 10, "bytes": 9,
+    "bytes_in_all": 10, "heaviest": [{"key": [None], "rows": 8}],
+}  # fmt: skip
 JOB = {
     "JobAccepted": {"name": "n", "tasks": [TASK]},
     "JobWaiting": {"reason": "no slot", "position": 1},
@@ -27,6 +31,8 @@ JOB = {
     "AttemptStateChanged": {"task": "a", "subtask": 0, "attempt": 1, "state": "RUNNING"},
     "SubtasksKept": {"task": "a", "subtasks": [0], "kept_from": "k"},
     "JobRescaled": {"parallelism": {"a": 2}, "tasks": [TASK]},
+    "EdgeSkewed": {"edge": EDGE},
+    "JobFinished": {"archive": None, "result": {"columns": ["a"], "rows": [[1.7976931348623157e308, -1e300, 5e-324]]}},
     "JobFailed": {"archive": None, "cause": {"kind": "user", "message": "boom"}},
 }
 CLUSTER = {
@@ -68,7 +74,16 @@ def test_a_fact_with_a_field_of_a_later_build_is_taken_as_it_is(kind: str) -> No
     ("JobAccepted", {"tasks": [TASK["task"]]}),
     ("JobAccepted", {"later": float("nan")}),
     ("JobAccepted", {"name": "\ud800"}),
+    ("JobAccepted", {"tasks": [TASK, TASK]}),
+    ("JobAccepted", {"tasks": [{**TASK, "inputs": [{"task": "a", "edge": "hash"}]}]}),
+    ("JobAccepted", {"tasks": [{**TASK, "inputs": [{"task": "b", "edge": "hash"}]}, {**TASK, "task": "b"}]}),
     ("JobRescaled", {"tasks": [{**TASK, "parallelism": 0}]}),
+    ("JobRescaled", {"tasks": [TASK, TASK]}),
+    ("EdgeSkewed", {"edge": {**EDGE, "rows": -5}}),
+    ("EdgeSkewed", {"edge": {**EDGE, "rows_in_all": 1 << 60}}),
+    ("EdgeSkewed", {"edge": {**EDGE, "keys": []}}),
+    ("EdgeSkewed", {"edge": {**EDGE, "heaviest": [{"key": [None, "x"], "rows": 1}]}}),
+    ("EdgeSkewed", {"edge": {**EDGE, "heaviest": [{"key": ["x"], "rows": -1}]}}),
     ("JobWaiting", {"position": "first"}),
     ("JobStateChanged", {"status": "FINISHED"}),
     ("JobStateChanged", {"status": "BUSY"}),

@@ -7,7 +7,8 @@ and the next start of this service.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,6 +18,7 @@ from millrace.core.clocks import TIME_MOST_MS
 from millrace.core.messages import events
 from millrace.core.messages.base import JOB_ID_PATTERN, Body, OneOf
 from millrace.core.messages.contracts import FACTS
+from millrace.core.messages.execution import TaskOutline
 from millrace.core.states import ENDED_JOB, ExecutionState, JobStatus
 
 from .archived import SUBTASKS_MOST
@@ -77,19 +79,36 @@ def _wrong(fact: Any) -> Iterator[str]:
         case events.AttemptStateChanged() if fact.state not in STATES:
             yield "its state is that of no attempt"
         case events.JobAccepted() | events.JobRescaled():
-            numbers = [task.parallelism for task in fact.tasks]
-            if min(numbers, default=1) < 1 or sum(numbers) > SUBTASKS_MOST:
-                yield "a task has a parallelism that none can have"
+            yield from _wrong_tasks(fact.tasks)
         case events.SubtasksKept() if not all(0 <= number < SUBTASKS_MOST for number in fact.subtasks):
             yield "it names a subtask that no task has"
         case events.TaskManagerJoined() if len(fact.states) > SUBTASKS_MOST:
             yield "it has more slots than a TaskManager can have"
+        case events.EdgeSkewed():
+            numbers = [number for part in (fact.edge, *fact.edge.heaviest) for number in vars(part).values() if isinstance(number, int)]
+            if not all(0 <= number <= NUMBER_MOST for number in numbers):
+                yield "its edge has a number that none can have"
+            if not fact.edge.keys or any(len(each.key) != len(fact.edge.keys) for each in fact.edge.heaviest):
+                yield "its edge has a key without its columns"
         case events.BlocklistChanged():
             if not all(0 <= ms <= TIME_MOST_MS for host in fact.hosts for ms in (host.since_ms, host.until_ms or 0)):
                 yield "a host is blocked at a time that is none"
 
 
+def _wrong_tasks(tasks: Sequence[TaskOutline]) -> Iterator[str]:
+    """Who draws them goes from a task to those that it reads, which must come to an end."""
+    numbers = [task.parallelism for task in tasks]
+    if min(numbers, default=1) < 1 or sum(numbers) > SUBTASKS_MOST:
+        yield "a task has a parallelism that none can have"
+    before: set[str] = set()
+    for task in tasks:
+        if task.task in before or not before.issuperset(each.task for each in task.inputs):
+            yield "a task is there twice, or reads one that is not before it"
+        before.add(task.task)
+
+
 def _is_huge(value: Any) -> bool:
+    """Whether a number is in it that no float can be."""
     if isinstance(value, dict | list):
         return any(map(_is_huge, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int | float) and not -1e300 < value < 1e300
+    return isinstance(value, int | float) and not -sys.float_info.max <= value <= sys.float_info.max

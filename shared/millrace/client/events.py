@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pydantic import ValidationError
 
-from millrace.core.clocks import TIME_MOST_MS
 from millrace.core.messages.attempts import Fault, Open, ResultRows
 from millrace.core.states import ENDED_BY
 
@@ -187,25 +186,17 @@ def follow_log(
     numbers = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
     together = [numbers] if go_on else [[number] for number in numbers]
     with ExitStack() as opened:
-        logs = [_read(link, each, job, since_ms, stop, history, go_on) for each in together]
-        for log in logs:
-            opened.enter_context(closing(log))
-        yield from logs[0] if len(logs) == 1 else (event for _, event in heapq.merge(*map(_timed, logs), key=itemgetter(0)))
-
-
-def _timed(log: Iterator[Event]) -> Iterator[tuple[int, Event]]:
-    """Each event of a partition with its time. Their order stays: one that has no time, or an earlier one, has that of the one before."""
-    latest_ms = 0
-    for event in log:
-        at_ms = event.get("at_ms")
-        latest_ms = max(latest_ms, at_ms) if isinstance(at_ms, int) and at_ms <= TIME_MOST_MS else latest_ms
-        yield latest_ms, event
+        logs = [opened.enter_context(closing(_read(link, each, job, since_ms, stop, history, go_on))) for each in together]
+        for _, event in logs[0] if len(logs) == 1 else heapq.merge(*logs, key=itemgetter(0)):
+            if stop.is_set():
+                return
+            yield event
 
 
 def _read(
     link: Link, numbers: Iterable[int], job: str | None, since_ms: int | None, stop: threading.Event, history: bool, go_on: bool
-) -> Generator[Event, None, None]:
-    """As `follow_log`, of these partitions in the order in which they come."""
+) -> Generator[tuple[int, Event], None, None]:
+    """As `follow_log`, of these partitions in the order in which they come. Each has the broker's stamp, which no stranger chooses."""
     reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in numbers], since_ms, history)
     left = {each.partition for each in where if each.offset < ends[each.partition]}
     key, said, silent_s = (job or "").encode(), Said(), 0.0
@@ -228,7 +219,7 @@ def _read(
                 event = _event(value)
                 if job is not None and not said.is_new(event, value):
                     continue
-                yield event
+                yield message.timestamp()[1], event
                 if job is not None and event["type"] in ENDED_BY:
                     return
     finally:

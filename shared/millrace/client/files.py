@@ -64,8 +64,8 @@ def listed(where: tuple[str, int, int, str], manifest: bytes) -> Files:
 
 
 def _size(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r:.100} is no number")
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r:.100} is no size")
     return value
 
 

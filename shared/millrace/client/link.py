@@ -50,7 +50,7 @@ _READER: dict[str, Any] = {
     "fetch.wait.max.ms": 500,
     "fetch.error.backoff.ms": 50,
 }
-AHEAD_KB, AHEAD_MOST_KB = 4 * 1024, 16 * 1024
+AHEAD_KB, AHEAD_MOST_KB = 2 * 1024, 16 * 1024
 _REPLY_TYPES = {body.model_fields["type"].default: body for body in requests.REPLIES}
 
 

@@ -26,6 +26,7 @@ def remove(path: str) -> None:
         """Its new name, at the top: a path of more than PATH_MAX, which comes of steps from folder to folder, opens nothing."""
         name = os.path.join(path, os.urandom(8).hex())
         try:
+            os.chmod(folder, 0o700)  # its owner may move it only if it may be written
             os.rename(folder, name)
         except OSError:  # another user's
             return folder
