@@ -7,7 +7,6 @@ and the next start of this service.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -32,6 +31,7 @@ BOUNDS = {
     **dict.fromkeys(("count", "attempt", "beside", "position", "incarnation", "epoch", "generation", "least", "most"), NUMBER_MOST),
 }
 """Field -> the largest number that it may have; the least is 0."""
+DOUBLE_BITS = 1023  # of a whole number that is a double
 HUGE = re.compile(rb"[0-9]{200}|[0-9][eE]\+?[0-9]{3}")
 """As a number looks that may be too large for a float."""
 JOB_ID = re.compile(JOB_ID_PATTERN)
@@ -85,7 +85,7 @@ def _wrong(fact: Any) -> Iterator[str]:
         case events.TaskManagerJoined() if len(fact.states) > SUBTASKS_MOST:
             yield "it has more slots than a TaskManager can have"
         case events.EdgeSkewed():
-            numbers = [number for part in (fact.edge, *fact.edge.heaviest) for number in vars(part).values() if isinstance(number, int)]
+            numbers = [number for part in (fact.edge, *fact.edge.heaviest) for _, number in part if isinstance(number, int)]
             if not all(0 <= number <= NUMBER_MOST for number in numbers):
                 yield "its edge has a number that none can have"
             if not fact.edge.keys or any(len(each.key) != len(fact.edge.keys) for each in fact.edge.heaviest):
@@ -111,4 +111,4 @@ def _is_huge(value: Any) -> bool:
     """Whether a number is in it that no float can be."""
     if isinstance(value, dict | list):
         return any(map(_is_huge, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int | float) and not -sys.float_info.max <= value <= sys.float_info.max
+    return value.bit_length() > DOUBLE_BITS if isinstance(value, int) else isinstance(value, float) and value * 0 != 0
