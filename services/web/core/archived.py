@@ -50,10 +50,11 @@ def parsed(data: bytes, job: str) -> Archive:
     subtasks = [each for task in detail.tasks for each in task.subtasks] if detail is not None else []
     if detail is not None and (
         sum(max(0, task.parallelism) for task in detail.tasks) > SUBTASKS_MOST
+        or len({task.task for task in detail.tasks}) < len(detail.tasks)
         or any(each.state not in STATES or each.attempt < 0 for each in subtasks)
         or any(not 0 <= each.subtask < task.parallelism for task in detail.tasks for each in task.subtasks)
     ):
-        raise Damaged("its tasks have a number or a state that no task has")
+        raise Damaged("its tasks have a name, a number or a state that no task has")
     times = [archive.accepted_ms, archive.ended_ms]
     own = ("created_ms", "scheduled_ms", "deployed_ms", "running_ms", "ended_ms")
     times += [ms for each in subtasks for name in own if (ms := getattr(each, name)) is not None]

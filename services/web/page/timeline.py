@@ -152,7 +152,7 @@ def critical_path(attempts: Mapping[Subtask, Sequence[Row]], reading: Reading, w
     if not reading or not ends:
         return ()
     found = [max(ends, key=lambda key: (ends[key], key))]
-    while found[0][0] != PLAN_TASK:
+    while found[0][0] != PLAN_TASK and len(found) < len(ends):  # else tasks read each other in a circle, as only a stranger says
         edges = dict(reading.get(found[0][0], ()))
         read = [
             key for key in ends

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -151,6 +152,13 @@ def test_flinks_api_answers_as_flinks_own_history_does(scene: Scene) -> None:
         assert "This is a history" in scene.get(path, 404)["errors"][0]
 
 
+def twice(text: str) -> bytes:
+    """With its tasks there twice."""
+    value = json.loads(text)
+    value["detail"]["tasks"] *= 2
+    return json.dumps(value).encode()
+
+
 DAMAGED = {
     "cut short": (b'{"job": "x", "name"', "EOF"),
     "empty": (b"", "EOF"),
@@ -161,6 +169,7 @@ DAMAGED = {
     "a strange state": (archive("x").model_dump_json().replace('"state":"FINISHED"', '"state":"WRONG"').encode(), "no task has"),
     "no end of subtasks": (archive("x").model_dump_json().replace('"parallelism":1', '"parallelism":99999999999').encode(), "no task has"),
     "a subtask too many": (archive("x").model_dump_json().replace('"subtask":0,"state"', '"subtask":1,"state"').encode(), "no task has"),
+    "a task twice": (twice(archive("x").model_dump_json()), "no task has"),
     "deep": (b'{"job":' + b"[" * 100_000, ""),
 }
 
