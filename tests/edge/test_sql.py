@@ -70,6 +70,8 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
         "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
         "SELECT x >>> 2, max(from), CASE -x WHEN 1 THEN 2 END AS c FROM t WHERE any > 1 AND x NOT BETWEEN -5 AND 5",
         "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
+        "SELECT from, sum(x) OVER (ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM t WHERE (rows BETWEEN 1 AND 2) AND any > 1",
+        "SELECT from, sum(x) OVER w AS s FROM t WHERE any > 1 WINDOW w AS (RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)",
         "SELECT window.start, count(*) FROM t GROUP BY window(at, '1 hour')",
         "SELECT k, window(at, '1 hour', '5 minutes').end FROM t GROUP BY k, WINDOW (at, '1 hour', '5 minutes') HAVING count(*) > 1",
         "SELECT window(at, '1 hour').start s, sum(x) OVER v FROM t GROUP BY window(at, '1 hour'), x WINDOW v AS (ORDER BY x)",

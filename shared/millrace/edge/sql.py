@@ -158,6 +158,8 @@ def _as_spark_reads(tokens: list[Any]) -> list[Any]:
         asked, earlier = ([None, None] + [each.token_type.name for each in read[-2:]])[:-3:-1]
         if asked == "STAR" and (earlier == "DOT" or earlier in _BEFORE_A_VALUE):
             asked = None  # all columns, which is a value
+        if asked == "L_PAREN" and earlier in ("ALIAS", "OVER") and kind in ("RANGE", "ROWS"):
+            asked = None  # a frame of a window
         name = token.text.isidentifier() and (
             asked == "DOT"
             or (after is not None and follows == "DOT" and after.start == token.end + 1)
