@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import re
+import resource
 import statistics
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ UNFIT = re.compile(r"^[^\n]*?(TypeError|AttributeError|NameError): ")  # the cod
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "mutants.md"
 SEEDS_MOST = 200
+MEMORY_MOST = 4 << 30  # a seed has 200 MB: who goes round in circles may keep each round
 SEED_MOST_S = 200.0  # of one seed, which takes about one on a free core: a mutant may go round in circles
 
 HEAD = """# Mutants
@@ -110,6 +112,7 @@ def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
 
 def _live(name: str, seeds: int, results: Connection) -> None:
     gc.freeze()  # to collect what was the parent's, such as a Kafka client without its threads, ends this process
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MOST, MEMORY_MOST))
     mutant = MUTANTS[name]
     mutant.apply()
     for seed in range(seeds):
