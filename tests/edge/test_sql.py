@@ -69,6 +69,8 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
         "SELECT DISTINCT from, CAST(on AS INT) AS on, row_number() OVER (PARTITION BY outer ORDER BY from) AS n FROM t",
         "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
         "SELECT x >>> 2, max(from), CASE -x WHEN 1 THEN 2 END AS c FROM t WHERE any > 1 AND x NOT BETWEEN -5 AND 5",
+        "SELECT a, between, between + 1 AS x, case, case - 1 AS y, (case + 2) AS z, case * 2 FROM t",
+        "SELECT from, CASE -(CASE WHEN a THEN 1 END) WHEN 1 THEN 2 END AS c, case + 1 FROM t WHERE NOT between - 1 > 2",
         "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
         "SELECT from, sum(x) OVER (ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM t WHERE (rows BETWEEN 1 AND 2) AND any > 1",
         "SELECT from, sum(x) OVER w AS s FROM t WHERE any > 1 WINDOW w AS (RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)",

@@ -28,7 +28,8 @@ _BEFORE_A_VALUE |= {"THEN", "WHEN", "WHERE"}
 _AFTER_A_VALUE = _OPERATORS | _CLAUSES | {"ALIAS", "ASC", "COMMA", "DESC", "ELSE", "END", "FROM", "IN", "IS", "LIMIT", "R_PAREN"}
 _AFTER_A_VALUE |= {"SEMICOLON", "THEN"}
 _NO_NAMES = {"DISTINCT", "NOT"}  # they stand before a value, which can be such a name
-_BEFORE_A_SIGN = _NO_NAMES | {"ALL", "BETWEEN", "CASE", "INTERVAL", "SELECT"}
+_BEFORE_A_SIGN = _NO_NAMES | {"ALL", "INTERVAL", "SELECT"}
+_CASE_MOST = 100  # tokens in which the WHEN of a CASE is looked for
 
 
 @dataclass(frozen=True)
@@ -153,18 +154,20 @@ def _as_spark_reads(tokens: list[Any]) -> list[Any]:
     from sqlglot import Token, TokenType
 
     read: list[Any] = []
-    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+    for number, (token, after) in enumerate(zip(tokens, [*tokens[1:], None], strict=True)):
         kind, follows = token.token_type.name, after.token_type.name if after is not None else "SEMICOLON"
         asked, earlier = ([None, None] + [each.token_type.name for each in read[-2:]])[:-3:-1]
         if asked == "STAR" and (earlier == "DOT" or earlier in _BEFORE_A_VALUE):
             asked = None  # all columns, which is a value
         if asked == "L_PAREN" and earlier in ("ALIAS", "OVER") and kind in ("RANGE", "ROWS"):
             asked = None  # a frame of a window
+        behind = tokens[number + 1 : number + _CASE_MOST]
+        negated = asked == "NOT" and earlier not in _BEFORE_A_VALUE  # a value is there to be negated
         name = token.text.isidentifier() and (
             asked == "DOT"
             or (after is not None and follows == "DOT" and after.start == token.end + 1)
             or (asked in _BEFORE_A_VALUE and kind not in _NO_NAMES and follows in _AFTER_A_VALUE)
-            or (asked in _BEFORE_A_VALUE and kind not in _BEFORE_A_SIGN and follows in _SIGNS)
+            or (asked in _BEFORE_A_VALUE and follows in _SIGNS and not _takes_a_value(kind, negated, behind))
             or (asked == "ALIAS" and follows in ("COMMA", "FROM", "R_PAREN", "SEMICOLON"))
             or (kind == "WINDOW" and follows == "L_PAREN")
             or (kind == "VALUES" and follows not in ("L_PAREN", "NUMBER", "STRING"))
@@ -173,6 +176,19 @@ def _as_spark_reads(tokens: list[Any]) -> list[Any]:
             continue
         read.append(Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end) if name else token)
     return read
+
+
+def _takes_a_value(kind: str, negated: bool, after: list[Any]) -> bool:
+    """Whether a keyword before a sign is none of a column: `NOT BETWEEN -5`, `CASE -x WHEN`."""
+    if kind != "CASE":
+        return kind in _BEFORE_A_SIGN or (kind == "BETWEEN" and negated)
+    depth = 0
+    names: list[str] = [each.token_type.name for each in after]
+    for name in names:
+        depth += (name == "L_PAREN") - (name == "R_PAREN")
+        if depth < 0 or (depth == 0 and name in ("ALIAS", "COMMA", "FROM", "WHEN")):
+            return name == "WHEN"
+    return False
 
 
 @lru_cache(maxsize=1)
