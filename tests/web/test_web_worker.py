@@ -27,6 +27,7 @@ from millrace.core.topics import Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.kafka.admin import KafkaAdmin
 from services.web.__main__ import _work
+from services.web.ending import Ending
 from services.web.follow import Following
 from services.web.settings import WebSettings
 from services.web.view import View
@@ -204,7 +205,7 @@ def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web,
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_it_ends_when_asked_also_while_it_starts_and_kafka_hangs(servers: tuple[str, str], broker: KafkaBroker) -> None:
     app, _ = make(WebSettings(kafka_bootstrap=servers[0], etcd_endpoint=servers[1]), Topology())
-    stopping = threading.Event()
+    stopping = Ending()
     assert broker.pid is not None
     os.kill(broker.pid, signal.SIGSTOP)
     try:
