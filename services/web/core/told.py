@@ -18,9 +18,8 @@ from millrace.core.messages import events
 from millrace.core.messages.base import JOB_ID_PATTERN, Body, OneOf
 from millrace.core.messages.contracts import FACTS
 from millrace.core.messages.execution import TaskOutline
-from millrace.core.states import ENDED_JOB, ExecutionState, JobStatus
 
-from .archived import SUBTASKS_MOST
+from .archived import BETWEEN, STATES, SUBTASKS_MOST
 from .cluster import TOPIC as CLUSTER_EVENTS
 from .jobs import TOPIC as JOB_EVENTS
 
@@ -35,8 +34,6 @@ DOUBLE_BITS = 1023  # of a whole number that is a double
 HUGE = re.compile(rb"[0-9]{200}|[0-9][eE]\+?[0-9]{3}")
 """As a number looks that may be too large for a float."""
 JOB_ID = re.compile(JOB_ID_PATTERN)
-LIVE = frozenset(status.value for status in JobStatus if status not in ENDED_JOB)
-STATES = frozenset(state.value for state in ExecutionState)
 BODIES = {
     body.model_fields["type"].default: body
     for (topic, _), bodies in FACTS.items() if topic in (JOB_EVENTS, CLUSTER_EVENTS) for body in bodies
@@ -74,7 +71,7 @@ def _wrong(fact: Any) -> Iterator[str]:
     if job is not None and not JOB_ID.fullmatch(job):
         yield "no job has this name"
     match fact:
-        case events.JobStateChanged() if fact.status not in LIVE:
+        case events.JobStateChanged() if fact.status not in BETWEEN:
             yield "its status is that of no live job"
         case events.AttemptStateChanged() if fact.state not in STATES:
             yield "its state is that of no attempt"
