@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
+import os
 import tempfile
 import threading
 import time
@@ -229,6 +231,23 @@ def test_a_multipart_that_is_none(web: TestClient, cluster: Cluster, body: bytes
         answer = web.post("/api/v1/jobs", content=body, headers={"Content-Type": kind})
         assert (answer.status_code, cluster.submitted) == (400, []), answer.text
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
+def test_a_graph_that_finds_no_room_is_told_so_and_leaves_nothing(
+    web: TestClient, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def full(path: Path, data: bytes) -> int:
+        with open(path, "wb") as file:
+            file.write(data[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    answer = web.post("/api/v1/jobs", content=YAML, headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["detail"]) == (507, "the graph cannot be kept: No space left on device")
+    assert (cluster.submitted, list(tmp_path.iterdir()), parcel._under_way) == ([], [], 0)
 
 
 def test_too_many_parts(web: TestClient, cluster: Cluster) -> None:
